@@ -1,0 +1,212 @@
+"""Settings for the embedded default and for production, in one file.
+
+What differs between the two comes from the environment (``docs/settings.md``); there is no second
+settings module.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import dj_database_url
+import django_stubs_ext
+
+from . import env
+
+django_stubs_ext.monkeypatch()
+
+BASE_DIR = env.BASE
+VAR = env.var_folder()
+VERSION = "0.1.0"
+
+# --- Who may reach us -------------------------------------------------------------------------
+BIND = env.text("HERMES_BIND", default="127.0.0.1")
+PORT = env.integer("HERMES_PORT", default=8000, low=1, high=65535)
+HERMES_ORIGINS = env.names("HERMES_ORIGINS") or [
+    f"http://{host}:{PORT}" for host in ("127.0.0.1", "localhost")
+]
+_origins = [urlsplit(origin) for origin in HERMES_ORIGINS]
+for _origin in _origins:
+    if _origin.scheme not in {"http", "https"} or not _origin.hostname or _origin.path not in {"", "/"}:
+        raise env.BadSetting(
+            f"HERMES_ORIGINS={_origin.geturl()!r} is not a full origin such as https://chat.example.org."
+        )
+ALLOWED_HOSTS = sorted({origin.hostname or "" for origin in _origins})
+CSRF_TRUSTED_ORIGINS = [f"{origin.scheme}://{origin.netloc}" for origin in _origins]
+BEHIND_TLS = all(origin.scheme == "https" for origin in _origins)
+
+SECRET_KEY = env.kept_secret("HERMES_SECRET_KEY", "secret_key")
+HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS") or [
+    env.kept_secret("HERMES_FIELD_KEY", "field_key")
+]
+DEBUG = env.boolean("HERMES_DEBUG", default=False)
+
+# --- Applications ----------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "daphne",
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "sessions_app.apps.SessionsConfig",
+    "compression_app.apps.CompressionConfig",
+    "processes_app.apps.ProcessesConfig",
+    "hermes.apps.HermesConfig",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "hermes.urls"
+ASGI_APPLICATION = "hermes.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# --- Words, times, files ---------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+LOCALE_PATHS = [BASE_DIR / "locale"]
+STATIC_URL = "/static/"
+STATIC_ROOT = VAR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+
+# --- Database, broker, layer -------------------------------------------------------------------
+DATABASE_URL = env.secret_text("DATABASE_URL")
+REDIS_URL = env.secret_text("REDIS_URL")
+DB_POOL = env.integer("HERMES_DB_POOL", default=16, low=2, high=200)
+
+
+def _database(url: str) -> dict[str, Any]:
+    if not url:  # commands that need no database still run
+        return {}
+    parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+    if parsed["ENGINE"] != "django.db.backends.postgresql":
+        raise env.BadSetting("DATABASE_URL must name a PostgreSQL database (postgresql://…).")
+    session = {
+        "lock_timeout": "2s",
+        "statement_timeout": "60s" if "celery" in sys.argv[0] else "15s",
+        "idle_in_transaction_session_timeout": "10s",
+        "synchronous_commit": "on",
+    }
+    parsed["CONN_MAX_AGE"] = 0  # the pool keeps connections, not the threads
+    parsed["OPTIONS"] = {
+        **parsed.get("OPTIONS", {}),
+        "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
+        "pool": {"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
+    }
+    return parsed
+
+
+DATABASES = {"default": _database(DATABASE_URL)}
+
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL or "redis://127.0.0.1:1"], "prefix": "hermes"},
+    }
+}
+
+CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:1"
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 7200,  # above the ceiling of a turn; the row decides, not the redelivery
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": True,
+    "global_keyprefix": "hermes.",
+}
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_max": 0.2}
+CELERY_TASK_DEFAULT_QUEUE = "background"
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {"task": "sessions_app.tasks.sweep", "schedule": timedelta(seconds=10)},
+}
+
+# --- The agent ---------------------------------------------------------------------------------
+HERMES_TURN_GATES: list[str] = []
+HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
+HERMES_SYSTEM_PROMPT = env.text(
+    "HERMES_SYSTEM_PROMPT",
+    default="You are Hermes, a careful assistant. Answer in the language of the person.",
+)
+MAX_MESSAGE_BYTES = env.integer(
+    "HERMES_MAX_MESSAGE_BYTES", default=256 * 1024, low=1024, high=1024 * 1024
+)
+HERMES_ALLOW_LOOPBACK_MODELS = env.boolean(
+    "HERMES_ALLOW_LOOPBACK_MODELS", default=BIND in {"127.0.0.1", "localhost", "::1"}
+)
+
+# --- Headers -----------------------------------------------------------------------------------
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_HTTPONLY = True
+CSRF_COOKIE_HTTPONLY = True
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+if BEHIND_TLS:
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-sessionid", "__Host-csrftoken"
+    SECURE_SSL_REDIRECT = True
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 31_536_000
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+}

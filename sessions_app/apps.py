@@ -1,0 +1,11 @@
+"""How Django finds this application."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class SessionsConfig(AppConfig):
+    """Configuration of ``sessions_app``."""
+
+    name = "sessions_app"
