@@ -185,6 +185,38 @@ HERMES_ALLOW_LOOPBACK_MODELS = env.boolean(
     "HERMES_ALLOW_LOOPBACK_MODELS", default=BIND in {"127.0.0.1", "localhost", "::1"}
 )
 
+HERMES_MODEL_HOSTS = env.names("HERMES_MODEL_HOSTS")
+HERMES_SEED_ENDPOINTS = {
+    role: {
+        "base_url": env.text(f"{prefix}_BASE_URL"),
+        "api_key": env.secret_text(f"{prefix}_API_KEY"),
+        "name": env.text(f"{prefix}_NAME"),
+        "context": env.integer(f"{prefix}_CONTEXT", default=128_000, low=1024, high=10_000_000),
+    }
+    for role, prefix in (("chat", "HERMES_MODEL"), ("summary", "HERMES_SUMMARY_MODEL"))
+}
+HERMES_QUEUE_LIMIT = env.integer("HERMES_QUEUE_LIMIT", default=50, low=1, high=1000)
+HERMES_TURN_CEILING_SECONDS = env.integer(
+    "HERMES_TURN_CEILING_SECONDS", default=3600, low=10, high=86_400
+)
+HERMES_MODEL_CALLS_A_TURN = env.integer("HERMES_MODEL_CALLS_A_TURN", default=50, low=1, high=1000)
+HERMES_MODEL_CONNECT_SECONDS = env.number(
+    "HERMES_MODEL_CONNECT_SECONDS", default=5, low=0.1, high=60
+)
+HERMES_MODEL_IDLE_SECONDS = env.number("HERMES_MODEL_IDLE_SECONDS", default=120, low=0.5, high=3600)
+HERMES_PROVIDER_TRIES = env.integer("HERMES_PROVIDER_TRIES", default=4, low=1, high=10)
+HERMES_PROVIDER_BACKOFF_SECONDS = env.number(
+    "HERMES_PROVIDER_BACKOFF_SECONDS", default=0.5, low=0, high=60
+)
+HERMES_PROVIDER_PAUSE_SECONDS = env.number(
+    "HERMES_PROVIDER_PAUSE_SECONDS", default=15, low=0, high=120
+)
+HERMES_PROVIDER_WAIT_SECONDS = env.number(
+    "HERMES_PROVIDER_WAIT_SECONDS", default=300, low=0, high=86_400
+)
+HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
+HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
+
 # --- Headers -----------------------------------------------------------------------------------
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"

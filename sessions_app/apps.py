@@ -9,3 +9,7 @@ class SessionsConfig(AppConfig):
     """Configuration of ``sessions_app``."""
 
     name = "sessions_app"
+
+    def ready(self) -> None:
+        """Listen to what workers say."""
+        from . import receivers as _receivers  # noqa: F401, PLC0415 - needs loaded models

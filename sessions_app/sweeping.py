@@ -1,0 +1,163 @@
+"""What the sweep does: finds what hints have lost, in small batches, each write guarded.
+
+Everything here is harmless twice and at the same time; still only one sweep runs at a time, so
+that slow sweeps do not pile up (:class:`Periodic`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from hermes.lib.db import DbNow
+from hermes.lib.leases import Owner
+
+from . import runner, transcript
+from .domain import TurnStatus
+from .models import Chat, History, Message, Periodic, Rewind, Session, Summary, Turn, TurnChunk
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 50  # rows a kind a sweep
+STALE: Final = timedelta(seconds=5)  # a queued turn this old may have lost its hint
+STOP_GRACE: Final = timedelta(seconds=2)  # after which a stop is carried out for the worker
+BUSY: Final = timedelta(seconds=60)  # after which a sweep that did not end is taken for dead
+CHUNKS_KEPT: Final = timedelta(hours=1)
+PURGE_AFTER: Final = timedelta(days=30)
+
+
+def sweep(*, force: bool = False) -> list[int]:
+    """Sweep if it is due; return the sessions that have something to run."""
+    if not _begin("sweep", timedelta(seconds=settings.HERMES_SWEEP_SECONDS), force=force):
+        return []
+    try:
+        found = list(dict.fromkeys(_sweep()))
+    finally:
+        Periodic.objects.filter(pk="sweep").update(busy_until=None)
+    if found:
+        logger.info("sweep found work", extra={"sessions": len(found)})
+    return found
+
+
+def _begin(name: str, every: timedelta, *, force: bool) -> bool:
+    """Whether this caller runs the periodic work now; others are told no until it is due again."""
+    due = Periodic.objects.filter(pk=name).filter(Q(busy_until=None) | Q(busy_until__lt=DbNow()))
+    if not force:
+        due = due.filter(last_run_at__lte=DbNow() - every)
+    if due.update(last_run_at=DbNow(), busy_until=DbNow() + BUSY):
+        return True
+    if Periodic.objects.filter(pk=name).exists():
+        return False
+    try:
+        with transaction.atomic():
+            Periodic.objects.create(name=name, last_run_at=DbNow(), busy_until=DbNow() + BUSY)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _sweep() -> Iterator[int]:
+    steps: list[Callable[[], Iterator[int]]] = [
+        end_abandoned,
+        end_stopped,
+        wake_waiting,
+        find_queued,
+    ]
+    for step in steps:
+        try:
+            yield from step()
+        except DatabaseError as error:
+            logger.warning("sweep step failed", extra={"step": step.__name__, "cause": str(error)})
+    _clean()
+
+
+def end_abandoned() -> Iterator[int]:
+    """End running turns whose lease ran out, or whose owner is provably gone."""
+    running = Turn.objects.filter(status=TurnStatus.RUNNING)
+    expired = list(
+        Turn.objects.expired()
+        .order_by("lease_expires_at")
+        .values_list("pk", "fence_token", "session_id")[:BATCH]
+    )
+    owners = running.order_by().values_list("lease_owner", flat=True).distinct()
+    gone = [text for text in owners if (owner := Owner.parse(text)) and owner.is_gone()]
+    orphaned = running.filter(lease_owner__in=gone).values_list("pk", "fence_token", "session_id")
+    for pk, token, session_id in {*expired, *orphaned[:BATCH]}:
+        if transcript.end_unheld(
+            pk, TurnStatus.INTERRUPTED, session_id=session_id, reason="worker_lost", token=token
+        ):
+            yield session_id
+
+
+def end_stopped() -> Iterator[int]:
+    """Carry out a stop that the worker did not."""
+    asked = Turn.objects.filter(status=TurnStatus.RUNNING, stop_asked_at__lt=DbNow() - STOP_GRACE)
+    for pk, token, session_id in asked.values_list("pk", "fence_token", "session_id")[:BATCH]:
+        if transcript.end_unheld(
+            pk, TurnStatus.CANCELLED, session_id=session_id, reason="stopped", token=token
+        ):
+            yield session_id
+
+
+def wake_waiting() -> Iterator[int]:
+    """Let waiting turns go on whose time is up, or whose tool has its result."""
+    for pk, key, session_id in transcript.waiting_until_passed(BATCH):
+        if transcript.resume(pk, key, session_id=session_id):
+            yield session_id
+    waiting = Turn.objects.filter(status=TurnStatus.WAITING).exclude(wait_key=runner.PROVIDER_KEY)
+    for pk, key, session_id in waiting.order_by("pk").values_list("pk", "wait_key", "session_id")[
+        :BATCH
+    ]:
+        if runner.is_ready(pk) and transcript.resume(pk, key, session_id=session_id):
+            yield session_id
+
+
+def find_queued() -> Iterator[int]:
+    """Sessions with a queued turn that nobody has begun, and nothing running or waiting."""
+    busy = Turn.objects.busy().filter(session=OuterRef("session"))
+    stale = (
+        Turn.objects.filter(status=TurnStatus.QUEUED, created_at__lt=DbNow() - STALE)
+        .filter(~Exists(busy))
+        .order_by("created_at")
+    )
+    yield from stale.values_list("session_id", flat=True)[:BATCH]
+
+
+def _clean() -> None:
+    """Delete chunks that a message holds by now, and purge what was deleted long ago."""
+    old = TurnChunk.objects.filter(created_at__lt=DbNow() - CHUNKS_KEPT).exclude(
+        turn__status=TurnStatus.RUNNING
+    )
+    TurnChunk.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:1000])).delete()
+    chats = Chat.objects.filter(deleted_at__lt=DbNow() - PURGE_AFTER)
+    for pk in chats.order_by("deleted_at").values_list("pk", flat=True)[:BATCH]:
+        try:
+            purge(pk)
+        except DatabaseError as error:  # another application has not purged its rows yet
+            logger.info("chat not purged yet", extra={"chat": pk, "cause": str(error)})
+
+
+@transaction.atomic
+def purge(chat_id: int) -> None:
+    """Delete every row of a chat that was deleted long ago; its history stays."""
+    chat = Chat.objects.lock(chat_id)
+    chat.current = chat.read_session = None
+    chat.save(update_fields=["current", "read_session"])
+    sessions = Session.objects.filter(chat=chat)
+    sessions.update(summary=None, reading_summary=None)
+    TurnChunk.objects.filter(turn__chat=chat).delete()
+    Message.objects.filter(session__chat=chat).delete()
+    Rewind.objects.filter(session__chat=chat).delete()
+    Turn.objects.filter(chat=chat).delete()
+    Summary.objects.filter(session__chat=chat).update(previous=None)
+    Summary.objects.filter(session__chat=chat).delete()
+    sessions.delete()
+    chat.client_requests.all().delete()
+    History(chat=chat.pk, subject=f"chat:{chat.pk}", kind="purge", to="purged").save()
+    chat.delete()

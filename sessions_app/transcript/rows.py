@@ -1,0 +1,117 @@
+"""Appending to a transcript, and what every write of it leaves behind: version, history, push."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes.lib import tokens
+from hermes.lib.db import DbNow
+from hermes.lib.hints import chat_group, push_on_commit, session_group
+from sessions_app import domain
+from sessions_app.models import Chat, History, Message, Session, Turn
+
+NUMBERS = [
+    "version",
+    "generation",
+    "last_seq",
+    "last_position",
+    "live_tokens",
+    "live_count",
+    "left_out",
+    "reading_tokens",
+    "reading_seq",
+    "reading_summary",
+    "ended_at",
+    "end_reason",
+    "touched_at",
+]
+
+
+def next_version(session: Session) -> int:
+    """The version that :func:`publish` will give to this transaction's changes."""
+    return session.version + 1
+
+
+def publish(session: Session) -> None:
+    """Write the numbers of a locked session once, raise its version, and hint on commit.
+
+    Called once, as the last statement of a transaction that holds the session's lock.
+    """
+    session.version += 1
+    session.touched_at = DbNow()  # type: ignore[assignment]  # an expression, resolved by the UPDATE
+    session.save(update_fields=NUMBERS)
+    push_on_commit(
+        session_group(session.pk),
+        {"type": "session.moved", "session": session.pk, "version": session.version},
+    )
+
+
+def publish_chat(chat: Chat, *fields: str) -> None:
+    """Write columns of a locked chat, raise its version, and hint on commit."""
+    chat.version += 1
+    chat.touched_at = DbNow()  # type: ignore[assignment]  # as above
+    chat.save(update_fields=[*fields, "version", "touched_at"])
+    push_on_commit(
+        chat_group(chat.pk), {"type": "chat.moved", "chat": chat.pk, "version": chat.version}
+    )
+
+
+def append(
+    session: Session,
+    *,
+    role: domain.MessageRole,
+    text: str = "",
+    kind: domain.MessageKind = domain.MessageKind.TEXT,
+    parts: dict[str, Any] | None = None,
+    turn: Turn | None = None,
+    is_partial: bool = False,
+) -> Message:
+    """Append a message to a locked session: this is where ``seq`` is handed out."""
+    text = domain.storable(text)
+    parts = domain.storable_json(parts or {})
+    session.last_seq += 1
+    message = Message(
+        session_id=session.pk,
+        turn_id=None if turn is None else turn.pk,
+        seq=session.last_seq,
+        role=role,
+        kind=kind,
+        text=text,
+        parts=parts,
+        is_partial=is_partial,
+        tokens=domain.MESSAGE_OVERHEAD
+        + tokens.estimate(text)
+        + sum(
+            tokens.estimate(call["arguments"]) + tokens.estimate(call["name"])
+            for call in parts.get("calls", ())
+        ),
+    )
+    message.save(force_insert=True)
+    session.live_tokens += message.tokens
+    session.live_count += 1
+    return message
+
+
+def record(
+    session: Session,
+    subject: str,
+    kind: str,
+    *,
+    frm: str = "",
+    to: str = "",
+    reason: str = "",
+    actor: str = "",
+    **data: Any,
+) -> None:
+    """Append to the history, in the transaction of the fact itself."""
+    History(
+        chat=session.chat_id,
+        session=session.pk,
+        subject=subject,
+        kind=kind,
+        frm=frm,
+        to=to,
+        reason=reason[:200],
+        actor=actor[:150],
+        data=data,
+    ).save(force_insert=True)
