@@ -30,7 +30,11 @@ HERMES_ORIGINS = env.names("HERMES_ORIGINS") or [
 ]
 _origins = [urlsplit(origin) for origin in HERMES_ORIGINS]
 for _origin in _origins:
-    if _origin.scheme not in {"http", "https"} or not _origin.hostname or _origin.path not in {"", "/"}:
+    if (
+        _origin.scheme not in {"http", "https"}
+        or not _origin.hostname
+        or _origin.path not in {"", "/"}
+    ):
         raise env.BadSetting(
             f"HERMES_ORIGINS={_origin.geturl()!r} is not a full origin such as https://chat.example.org."
         )
@@ -110,6 +114,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 # --- Database, broker, layer -------------------------------------------------------------------
 DATABASE_URL = env.secret_text("DATABASE_URL")
 REDIS_URL = env.secret_text("REDIS_URL")
+REDIS_PREFIX = env.text("HERMES_REDIS_PREFIX", default="hermes")
 DB_POOL = env.integer("HERMES_DB_POOL", default=16, low=2, high=200)
 
 
@@ -139,7 +144,7 @@ DATABASES = {"default": _database(DATABASE_URL)}
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL or "redis://127.0.0.1:1"], "prefix": "hermes"},
+        "CONFIG": {"hosts": [REDIS_URL or "redis://127.0.0.1:1"], "prefix": REDIS_PREFIX},
     }
 }
 
@@ -163,7 +168,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "socket_keepalive": True,
-    "global_keyprefix": "hermes.",
+    "global_keyprefix": f"{REDIS_PREFIX}.",
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_max": 0.2}
 CELERY_TASK_DEFAULT_QUEUE = "background"
