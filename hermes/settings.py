@@ -121,8 +121,12 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LOCALE_PATHS = [BASE_DIR / "locale"]
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Files are served from where they are: nothing has to be collected before a start. A folder for
+# collectstatic is only needed when another web server is to serve them.
+STATIC_ROOT = env.text("HERMES_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 60
 
 # --- Database, broker, layer -------------------------------------------------------------------
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), secret=True)
@@ -219,6 +223,10 @@ for _role, _seed in MODEL_SEEDS.items():
     if bool(_seed["base_url"]) != bool(_seed["name"]):
         _prefix = "HERMES_MODEL" if _role == "chat" else "HERMES_SUMMARY_MODEL"
         env.refuse(f"{_prefix}_BASE_URL and {_prefix}_NAME are only of use together.")
+
+# Dotted names of functions without arguments that the start command calls after migrating, in
+# this order. One that is missing is skipped; one that raises is logged and stops no start.
+HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 
 # --- The agent ---------------------------------------------------------------------------------
 HERMES_TURN_GATES: list[str] = []

@@ -55,6 +55,9 @@ class EmbeddedServers:
         except BaseException:
             self.stop()
             raise
+        self._write_env_file()
+
+    def _write_env_file(self) -> None:
         urls = self.environment()
         embedded = {
             **({"DATABASE_URL": urls["DATABASE_URL"]} if self.postgres else {}),
@@ -65,6 +68,21 @@ class EmbeddedServers:
             "# The embedded servers while they run; written by each start.\n"
             + "".join(f"{name}={value}\n" for name, value in embedded.items()),
         )
+
+    def restart_dead(self) -> list[str]:
+        """Start again whichever embedded server has died; return their names.
+
+        Raises:
+            CannotStart: with what to do.
+        """
+        started = []
+        for name, server in (("The database", self.postgres), ("The broker", self.valkey)):
+            if server and server.identity() is None:
+                server.start()
+                started.append(name)
+        if started:
+            self._write_env_file()
+        return started
 
     def environment(self) -> Mapping[str, str]:
         """``DATABASE_URL`` and ``REDIS_URL`` for every process of ours."""
