@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 
 class Role(StrEnum):
@@ -114,7 +114,7 @@ class ErrorKind(StrEnum):
     REFUSED = "refused"  # 400 or a filter: the provider will not answer this request
     UNREACHABLE = "unreachable"  # no connection, or no answer to it
     BLOCKED = "blocked"  # the address is one that we do not connect to
-    STALLED = "stalled"  # the stream was silent for longer than allowed
+    STALLED = "stalled"  # silent, or going on, for longer than allowed
     CUT = "cut"  # the stream ended without a finish mark
     EMPTY = "empty"  # the stream ended well and said nothing
     MALFORMED = "malformed"  # what came is not the protocol
@@ -169,3 +169,6 @@ class Limits:
     total: float = 3600.0
     line_bytes: int = 1024 * 1024
     body_bytes: int = 64 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = Limits()
