@@ -198,6 +198,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_max": 0.2}
 CELERY_TASK_DEFAULT_QUEUE = "background"
+CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.tasks.sweep", "schedule": timedelta(seconds=10)},
 }
@@ -243,15 +244,6 @@ HERMES_ALLOW_LOOPBACK_MODELS = env.boolean(
 )
 
 HERMES_MODEL_HOSTS = env.names("HERMES_MODEL_HOSTS")
-HERMES_SEED_ENDPOINTS = {
-    role: {
-        "base_url": env.text(f"{prefix}_BASE_URL"),
-        "api_key": env.secret_text(f"{prefix}_API_KEY"),
-        "name": env.text(f"{prefix}_NAME"),
-        "context": env.integer(f"{prefix}_CONTEXT", default=128_000, low=1024, high=10_000_000),
-    }
-    for role, prefix in (("chat", "HERMES_MODEL"), ("summary", "HERMES_SUMMARY_MODEL"))
-}
 HERMES_QUEUE_LIMIT = env.integer("HERMES_QUEUE_LIMIT", default=50, low=1, high=1000)
 HERMES_TURN_CEILING_SECONDS = env.integer(
     "HERMES_TURN_CEILING_SECONDS", default=3600, low=10, high=86_400

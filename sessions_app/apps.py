@@ -12,4 +12,4 @@ class SessionsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to what workers say."""
-        from . import receivers as _receivers  # noqa: F401, PLC0415 - needs loaded models
+        from . import receivers as _receivers  # noqa: F401 - needs loaded models

@@ -54,7 +54,6 @@ class TurnSource(StrEnum):
     COMPLETION = "completion"  # background processes report
 
 
-
 RANK_RESUMED: Final = 0
 RANK_PROMOTED: Final = 1
 RANK_PERSON: Final = 2
@@ -337,7 +336,7 @@ def groups_newest_first(rows: Iterable[Row]) -> Iterable[list[Row]]:
 
     A unit is a user message with all that follows it up to the next one.
 
-    >>> rows = [Row(4, "assistant", 1), Row(3, "user", 1), Row(2, "assistant", 1), Row(1, "user", 1)]
+    >>> rows = [Row(seq, ("assistant", "user")[seq % 2], 1) for seq in (4, 3, 2, 1)]
     >>> [[row.seq for row in group] for group in groups_newest_first(rows)]
     [[3, 4], [1, 2]]
     """
@@ -358,7 +357,7 @@ def fit(rows: Iterable[Row], room: int) -> list[int]:
     newest whole tool rounds that fit are. ``rows`` comes newest first and is read no further than
     needed.
 
-    >>> rows = [Row(4, "assistant", 5), Row(3, "user", 5), Row(2, "assistant", 5), Row(1, "user", 5)]
+    >>> rows = [Row(seq, ("assistant", "user")[seq % 2], 5) for seq in (4, 3, 2, 1)]
     >>> fit(rows, 20), fit(rows, 19), fit(rows, 1)
     ([1, 2, 3, 4], [3, 4], [3])
     """
@@ -416,7 +415,7 @@ def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-# --- Arguments of tool calls -----------------------------------------------------------------------
+# --- Arguments of tool calls --------------------------------------------------------------------
 
 _JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),

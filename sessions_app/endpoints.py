@@ -9,7 +9,7 @@ from django.conf import settings
 
 from hermes.lib import vault
 from hermes.lib.chat import ChatModel, Limits
-from hermes.lib.chat_offline import OfflineModel
+from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.chat_openai import OpenAIChatModel
 
 from .domain import EndpointKind, EndpointRole
@@ -31,7 +31,7 @@ def model_for(chosen_id: int | None, role: EndpointRole = EndpointRole.CHAT) -> 
 def adapter(endpoint: ModelEndpoint | None) -> ChatModel:
     """The adapter of an endpoint, kept as long as nothing about the endpoint changes."""
     if endpoint is None or endpoint.kind == EndpointKind.OFFLINE:
-        return OfflineModel(window=endpoint.window if endpoint is not None else 128_000)
+        return OfflineChatModel(window=endpoint.window if endpoint is not None else 128_000)
     key = (
         endpoint.pk,
         endpoint.name,

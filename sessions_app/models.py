@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self, TypeVar
 
 from django.conf import settings
 from django.db import models
@@ -26,15 +26,18 @@ def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
     return [(member.value, member.value.replace("_", " ")) for member in enum]
 
 
-class LockingQuerySet(models.QuerySet[Any]):
+M = TypeVar("M", bound=models.Model)
+
+
+class LockingQuerySet(models.QuerySet[M]):
     """Rows that are locked one statement at a time (architecture: lock order)."""
 
-    def lock(self, pk: int) -> Any:
+    def lock(self, pk: int) -> M:
         """The row, locked until the transaction ends and read after the lock was had."""
         return self.select_for_update(no_key=True).get(pk=pk)
 
 
-class ChatQuerySet(LockingQuerySet):
+class ChatQuerySet(LockingQuerySet["Chat"]):
     """Chats, and who may see which."""
 
     def of(self, user_id: int) -> Self:
@@ -100,7 +103,7 @@ class Chat(models.Model):
         return f"chat {self.pk}"
 
 
-class SessionQuerySet(LockingQuerySet):
+class SessionQuerySet(LockingQuerySet["Session"]):
     """Sessions."""
 
     def open(self) -> Self:
@@ -129,7 +132,9 @@ class Session(models.Model):
     summary = models.ForeignKey(
         "Summary", on_delete=models.PROTECT, null=True, related_name="+", editable=False
     )
-    reading_tokens = models.PositiveIntegerField(null=True)  # prompt size as the provider counted it
+    reading_tokens = models.PositiveIntegerField(
+        null=True
+    )  # prompt size as the provider counted it
     reading_seq = models.PositiveBigIntegerField(null=True)  # last message that was in that prompt
     reading_summary = models.ForeignKey(
         "Summary", on_delete=models.SET_NULL, null=True, related_name="+", editable=False
@@ -137,9 +142,7 @@ class Session(models.Model):
     touched_at = models.DateTimeField(db_default=DbNow())  # last change; the poll reads the newest
     created_at = models.DateTimeField(db_default=DbNow())
     ended_at = models.DateTimeField(null=True, blank=True)
-    end_reason = models.CharField(
-        max_length=16, choices=choices(EndReason), null=True, blank=True
-    )
+    end_reason = models.CharField(max_length=16, choices=choices(EndReason), null=True, blank=True)
 
     objects = SessionQuerySet.as_manager()
 
@@ -190,9 +193,7 @@ class Turn(Leased):
 
     chat = models.ForeignKey(Chat, on_delete=models.PROTECT, related_name="turns")
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
-    status = models.CharField(
-        max_length=12, choices=choices(TurnStatus), default=TurnStatus.QUEUED
-    )
+    status = models.CharField(max_length=12, choices=choices(TurnStatus), default=TurnStatus.QUEUED)
     source = models.CharField(
         max_length=12, choices=choices(domain.TurnSource), default=domain.TurnSource.PERSON
     )
@@ -232,7 +233,9 @@ class Turn(Leased):
                 fields=["session"],
                 condition=Q(status__in=BUSY_TURN),
             ),
-            models.UniqueConstraint(name="turn_client_id_per_chat", fields=["chat", "client_turn_id"]),
+            models.UniqueConstraint(
+                name="turn_client_id_per_chat", fields=["chat", "client_turn_id"]
+            ),
             models.CheckConstraint(
                 name="turn_finished_iff_closed",
                 condition=Q(status__in=OPEN_TURN, finished_at=None)
@@ -256,7 +259,7 @@ class Turn(Leased):
             models.Index("lease_expires_at", name="turn_running", condition=Q(status="running")),
             models.Index("wait_until", name="turn_waiting", condition=Q(status="waiting")),
             models.Index("session", "changed", name="turn_changes"),
-            models.Index("-id", "status", name="turn_newest"),
+            models.Index(F("id").desc(), "status", name="turn_newest"),
         ]
 
     def __str__(self) -> str:
@@ -308,7 +311,9 @@ class Message(models.Model):
         max_length=12, choices=choices(domain.MessageKind), default=domain.MessageKind.TEXT
     )
     text = models.TextField(blank=True, default="")
-    parts = models.JSONField(default=dict, blank=True)  # calls, reasoning; of a result: call, name, ok
+    parts = models.JSONField(
+        default=dict, blank=True
+    )  # calls, reasoning; of a result: call, name, ok
     tokens = models.PositiveIntegerField(default=0)  # estimate
     is_partial = models.BooleanField(default=False)
     created_at = models.DateTimeField(db_default=DbNow())
@@ -414,9 +419,7 @@ class ModelEndpoint(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                name="endpoint_window_is_usable", condition=Q(window__gte=1024)
-            )
+            models.CheckConstraint(name="endpoint_window_is_usable", condition=Q(window__gte=1024))
         ]
 
     def __str__(self) -> str:
@@ -477,4 +480,3 @@ class Periodic(models.Model):
 
     def __str__(self) -> str:
         return self.name
-

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -98,9 +98,7 @@ def run_turn(claimed: Claimed) -> Wake | None:
             )
         except Exception:
             logger.exception("turn failed", extra={"turn": claimed.turn.pk})
-            persist(
-                lambda: transcript.end(claimed, TurnStatus.FAILED, Step(), code="internal")
-            )
+            _fail(claimed, Step(), "internal", "")
         return watch.woken
 
 
@@ -113,11 +111,7 @@ def _begin(claimed: Claimed, watch: Watch) -> bool:
             logger.exception("gate failed, turn passes", extra={"turn": claimed.turn.pk})
             continue
         if isinstance(verdict, Drop):
-            persist(
-                lambda: transcript.end(
-                    claimed, TurnStatus.CANCELLED, Step(), code="dropped", text=verdict.reason
-                )
-            )
+            _end(claimed, TurnStatus.CANCELLED, Step(), code="dropped", text=verdict.reason)
             return False
     if watch.woken is not None:
         _leave(claimed, watch, Step())
@@ -146,7 +140,7 @@ def _work(claimed: Claimed, watch: Watch) -> None:
         if not step.calls:
             _finish(claimed, step)
             return
-        if not persist(lambda: transcript.append_step(claimed, step)):
+        if not persist(functools.partial(transcript.append_step, claimed, step)):
             return
         claimed.turn.open_calls = len(step.calls)
 
@@ -176,7 +170,7 @@ def _ask(claimed: Claimed, watch: Watch) -> Step | None:
         pause = error.retry_after
         if pause is None and not is_last:
             pause = settings.HERMES_PROVIDER_BACKOFF_SECONDS * 2 ** (attempt - 1)
-        if pause is None or is_last and error.retry_after is None:
+        if pause is None or (is_last and error.retry_after is None):
             _fail(claimed, flushed, error.kind, str(error))
             return None
         if pause > settings.HERMES_PROVIDER_PAUSE_SECONDS or is_last:
@@ -195,15 +189,12 @@ def _call(
     specs = [tool.spec for tool in tools().values()]
     model = endpoints.model_for(turn.chat.endpoint_id)
     given = contexts.build(turn.session_id, window=int(model.window * window_share), tools=specs)
-    reserve = max(256, model.window // domain.RESERVE_SHARE)
-    stream = model.open(ChatRequest(given.messages, specs, max_tokens=reserve))
+    stream = model.open(ChatRequest(given.messages, specs))
     reasoning: list[str] = []
     finished: Finished | None = None
     error: ChatModelError | None = None
     lost: Callable[[], None] = functools.partial(watch.wake, Wake.LOST)
-    flusher = Flusher(
-        claimed.lease, session_id=turn.session_id, offset=turn.length, on_lost=lost
-    )
+    flusher = Flusher(claimed.lease, session_id=turn.session_id, offset=turn.length, on_lost=lost)
     with released(), flusher, watch.on_wake(stream.shutdown):
         try:
             for event in stream:
@@ -222,9 +213,7 @@ def _call(
     if finished is not None and not text.strip() and not finished.tool_calls:
         text = ""
         error = ChatModelError(
-            ErrorKind.REFUSED
-            if finished.reason is FinishReason.CONTENT_FILTER
-            else ErrorKind.EMPTY
+            ErrorKind.REFUSED if finished.reason is FinishReason.CONTENT_FILTER else ErrorKind.EMPTY
         )
     return (
         Step(
@@ -249,26 +238,26 @@ def _finish(claimed: Claimed, step: Step) -> None:
         )
 
 
+def _end(claimed: Claimed, to: TurnStatus, step: Step, **why: Any) -> None:
+    persist(functools.partial(transcript.end, claimed, to, step, **why))
+
+
 def _fail(claimed: Claimed, step: Step, code: str, text: str) -> None:
-    persist(lambda: transcript.end(claimed, TurnStatus.FAILED, step, code=code, text=text))
+    _end(claimed, TurnStatus.FAILED, step, code=code, text=text)
 
 
-def _wait_for_provider(
-    claimed: Claimed, step: Step, error: ChatModelError, pause: float
-) -> None:
+def _wait_for_provider(claimed: Claimed, step: Step, error: ChatModelError, pause: float) -> None:
     """Let go of the worker for as long as the provider asks, or end the turn where that is long."""
     until = db_now() + timedelta(seconds=pause)
     too_long = pause > settings.HERMES_PROVIDER_WAIT_SECONDS
     if too_long or claimed.turn.provider_waits >= settings.HERMES_PROVIDER_TRIES:
-        persist(
-            lambda: transcript.end(
-                claimed,
-                TurnStatus.FAILED,
-                step,
-                code=error.kind,
-                text=str(error),
-                retry_at=until,
-            )
+        _end(
+            claimed,
+            TurnStatus.FAILED,
+            step,
+            code=error.kind,
+            text=str(error),
+            retry_at=until,
         )
         return
     persist(
@@ -292,7 +281,7 @@ def _leave(claimed: Claimed, watch: Watch, step: Step) -> None:
             to, code = TurnStatus.INTERRUPTED, "shutdown"
         case _:  # somebody else has ended it
             return
-    persist(lambda: transcript.end(claimed, to, step, code=code))
+    _end(claimed, to, step, code=code)
 
 
 # --- Tools --------------------------------------------------------------------------------------
@@ -383,4 +372,3 @@ def persist(write: Callable[[], bool]) -> bool:
             with released():
                 time.sleep(pause)
             pause = min(pause * 2, 3.0)
-

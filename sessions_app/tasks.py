@@ -9,13 +9,13 @@ from hermes.lib.hints import enqueue, enqueue_when
 from . import runner, sweeping
 
 
-@shared_task(queue="turns", acks_late=True, reject_on_worker_lost=True)
+@shared_task(acks_late=True, reject_on_worker_lost=True)
 def run_turns(session_id: int) -> None:
     """Run the queued turns of a session. A second delivery finds nothing to claim."""
     enqueue_when(runner.run_turns(session_id), run_turns, session_id)
 
 
-@shared_task(queue="background", acks_late=True, ignore_result=True)
+@shared_task(acks_late=True, ignore_result=True)
 def sweep() -> None:
     """Find what hints have lost; runs once at a time, whoever asks."""
     for session_id in sweeping.sweep():

@@ -58,7 +58,7 @@ def enqueue(task: Task, *args: Any) -> bool:
         return False
     try:
         task.apply_async(args)
-    except Exception as error:  # noqa: BLE001 - whatever the transport raises, the row is written
+    except Exception as error:
         _broker.begin()
         logger.warning("hint not published", extra={"task": task.name, "cause": repr(error)})
         return False
@@ -114,7 +114,7 @@ class _PushLoop:
             try:
                 async with asyncio.timeout(2):
                     await layer.group_send(group, event)
-            except Exception as error:  # noqa: BLE001 - a lost push is repaired by the poll
+            except Exception as error:
                 rest.begin()
                 logger.warning("push not sent", extra={"group": group, "cause": repr(error)})
 

@@ -277,10 +277,7 @@ class Renewer:
             by_model[watch.model].append(watch)
         for model, group in by_model.items():
             rows = {
-                row[0]: row[1:]
-                for row in model._base_manager.filter(
-                    pk__in=[watch.lease.pk for watch in group]
-                ).values_list("pk", "fence_token", "status", "stop_asked_at")
+                row[0]: row[1:] for row in self._columns(model, [watch.lease.pk for watch in group])
             }
             for watch in group:
                 token, status, stop_asked_at = rows.get(watch.lease.pk, (None, None, None))
@@ -289,11 +286,16 @@ class Renewer:
                 elif stop_asked_at is not None:
                     watch.wake(Wake.STOP)
                 elif now - watch.renewed_at >= watch.times.renew_every.total_seconds():
-                    objects: Any = model._base_manager
+                    objects: Any = model._default_manager
                     if objects.renew(watch.lease, ttl=watch.times.ttl):
                         watch.renewed_at = now
                     else:
                         watch.wake(Wake.LOST)
+
+    def _columns(self, model: type[Leased], pks: list[int]) -> Iterator[tuple[Any, ...]]:
+        # The status column is the subclass's: the abstract model does not know its states.
+        columns: tuple[str, ...] = ("pk", "fence_token", "status", "stop_asked_at")
+        return iter(model._base_manager.filter(pk__in=pks).values_list(*columns))
 
 
 renewer: Final = Renewer()

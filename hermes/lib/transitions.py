@@ -33,10 +33,21 @@ class MovedQuerySet(models.QuerySet[M]):
         moves: Mapping[str, Iterable[str]] = self.model.MOVES  # type: ignore[attr-defined]  # every moved model has it
         legal = {str(source) for source, targets in moves.items() if to in targets}
         sources = legal if frm is None else legal & {str(source) for source in frm}
-        for name in (*when, *also):
-            if "__" in name or name == "status":
-                raise ValueError(f"advance() compares and sets own columns only, not {name!r}")
+        if not sources:
+            raise ValueError(f"no move of {self.model.__name__} leads to {to!r} from there")
+        return self._write(pk, sources, when, {**also, "status": str(to)})
+
+    def amend(self, pk: int, status: str, *, when: Mapping[str, Any] = EMPTY, **also: Any) -> bool:
+        """Set own columns of one row that stands in ``status``; report whether the write landed."""
+        return self._write(pk, {str(status)}, when, also)
+
+    def _write(
+        self, pk: int, sources: Iterable[str], when: Mapping[str, Any], values: dict[str, Any]
+    ) -> bool:
+        for name in (*when, *values):
+            if "__" in name:
+                raise ValueError(f"only own columns are compared and set, not {name!r}")
         # Its own filter on the base manager: through a join or a subquery PostgreSQL does not look
         # again after waiting for another writer, and two callers would both win.
         rows = self.model._base_manager.filter(pk=pk, status__in=sorted(sources), **when)
-        return rows.update(status=str(to), **also) == 1
+        return rows.update(**values) == 1

@@ -66,12 +66,17 @@ def _end_current(chat: Chat, reason: EndReason, *, actor: str) -> list[str]:
 
 def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list[str]:
     """End a locked, open session (chat locked too) and its open turns; return waiting texts."""
-    session.ended_at = DbNow()  # type: ignore[assignment]  # an expression, resolved by the UPDATE
+    session.ended_at = DbNow()
     session.end_reason = reason
     drafts = owned.close_open_turns(session, reason=reason, actor=actor)
     session.generation += 1
     transcript.record(
-        session, f"session:{session.pk}", "session", frm="open", to="ended", reason=reason,
+        session,
+        f"session:{session.pk}",
+        "session",
+        frm="open",
+        to="ended",
+        reason=reason,
         actor=actor,
     )
     transcript.publish(session)
@@ -100,7 +105,7 @@ def rename(*, chat_id: int, user_id: int, title: str) -> Chat:
 def set_pinned(*, chat_id: int, user_id: int, pinned: bool) -> Chat:
     """Keep a chat at the top of the sidebar, or not."""
     chat = owned.lock_chat(chat_id, user_id)
-    chat.pinned_at = DbNow() if pinned else None  # type: ignore[assignment]  # an expression
+    chat.pinned_at = DbNow() if pinned else None
     transcript.publish_chat(chat, "pinned_at")
     return chat
 
@@ -110,7 +115,7 @@ def set_pinned(*, chat_id: int, user_id: int, pinned: bool) -> Chat:
 def set_archived(*, chat_id: int, user_id: int, archived: bool) -> Chat:
     """Put a chat aside, or back; nothing in it changes."""
     chat = owned.lock_chat(chat_id, user_id)
-    chat.archived_at = DbNow() if archived else None  # type: ignore[assignment]  # an expression
+    chat.archived_at = DbNow() if archived else None
     transcript.publish_chat(chat, "archived_at")
     return chat
 
@@ -134,7 +139,7 @@ def delete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
     """End and hide a chat; it can be brought back for 30 days."""
     chat = owned.lock_chat(chat_id, user_id)
     _end_current(chat, EndReason.DELETED, actor=actor)
-    chat.deleted_at = DbNow()  # type: ignore[assignment]  # an expression, resolved by the UPDATE
+    chat.deleted_at = DbNow()
     transcript.publish_chat(chat, "deleted_at")
     return chat
 
@@ -168,7 +173,9 @@ def mark_read(*, chat_id: int, user_id: int, session_id: int, seq: int) -> bool:
 
 @retrying
 @transaction.atomic
-def branch(*, chat_id: int, user_id: int, client_id: str, seq: int, session_id: int) -> dict[str, Any]:
+def branch(
+    *, chat_id: int, user_id: int, client_id: str, seq: int, session_id: int
+) -> dict[str, Any]:
     """Copy a chat up to a message into a new chat, whole and atomic, once per client id."""
     chat = owned.lock_chat(chat_id, user_id)
     if not Session.objects.filter(pk=session_id, chat=chat).exists():

@@ -53,14 +53,14 @@ def seed_endpoints() -> list[str]:
             name=name,
             defaults={"kind": domain.EndpointKind.OFFLINE, "role": role, "model": "offline"},
         )
-        seed = settings.HERMES_SEED_ENDPOINTS[role]
+        seed = settings.MODEL_SEEDS[role]
         if seed["base_url"]:
             register_endpoint(
                 name=f"From settings ({role})",
                 base_url=seed["base_url"],
                 api_key=seed["api_key"],
                 model=seed["name"],
-                window=seed["context"],
+                window=seed["window"],
                 role=role,
                 priority=10,
             )

@@ -80,9 +80,7 @@ def close_open_turns(session: Session, *, reason: str, actor: str) -> list[str]:
 def stop_busy(session: Session, *, actor: str) -> None:
     """End the running or waiting turn of a locked session at once, with what it has."""
     for turn in Turn.objects.busy().filter(session=session).select_related("chat"):
-        transcript.end_locked(
-            session, turn, TurnStatus.CANCELLED, reason="stopped", actor=actor
-        )
+        transcript.end_locked(session, turn, TurnStatus.CANCELLED, reason="stopped", actor=actor)
 
 
 def once(

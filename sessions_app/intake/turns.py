@@ -113,13 +113,13 @@ def _check_fits(chat: Chat, text: str) -> None:
 
 def _touch_chat(chat: Chat, text: str) -> None:
     """A person wrote: the chat moves up, drafts are answered, the first words give a title."""
-    chat.active_at = DbNow()  # type: ignore[assignment]  # an expression, resolved by the UPDATE
+    chat.active_at = DbNow()
     fields = ["active_at"]
     if chat.draft:
         chat.draft = ""
         fields.append("draft")
     if chat.begun_at is None:
-        chat.begun_at = DbNow()  # type: ignore[assignment]  # as above
+        chat.begun_at = DbNow()
         fields.append("begun_at")
     if not chat.title and not chat.is_named:
         chat.title = domain.title_from(text)

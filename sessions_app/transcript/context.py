@@ -67,9 +67,7 @@ def _newest_first(session_id: int, covered: int) -> Iterator[domain.Row]:
         rows = Message.objects.filter(session_id=session_id, seq__gt=covered).live()
         if below is not None:
             rows = rows.filter(seq__lt=below)
-        page = list(
-            rows.order_by("-seq").values_list("seq", "role", "tokens")[:PAGE]
-        )
+        page = list(rows.order_by("-seq").values_list("seq", "role", "tokens")[:PAGE])
         for seq, role, size in page:
             yield domain.Row(seq, role, size)
         if len(page) < PAGE:

@@ -121,9 +121,7 @@ def _queue_again(session: Session, turn: Turn, reason: str) -> None:
         changed=rows.next_version(session),
         **NO_LEASE,
     )
-    rows.record(
-        session, f"turn:{turn.pk}", "turn", frm=turn.status, to="queued", reason=reason
-    )
+    rows.record(session, f"turn:{turn.pk}", "turn", frm=turn.status, to="queued", reason=reason)
     logger.warning("turn handed back", extra={"turn": turn.pk, "reason": reason})
 
 

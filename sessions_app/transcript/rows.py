@@ -38,7 +38,7 @@ def publish(session: Session) -> None:
     Called once, as the last statement of a transaction that holds the session's lock.
     """
     session.version += 1
-    session.touched_at = DbNow()  # type: ignore[assignment]  # an expression, resolved by the UPDATE
+    session.touched_at = DbNow()
     session.save(update_fields=NUMBERS)
     push_on_commit(
         session_group(session.pk),
@@ -49,7 +49,7 @@ def publish(session: Session) -> None:
 def publish_chat(chat: Chat, *fields: str) -> None:
     """Write columns of a locked chat, raise its version, and hint on commit."""
     chat.version += 1
-    chat.touched_at = DbNow()  # type: ignore[assignment]  # as above
+    chat.touched_at = DbNow()
     chat.save(update_fields=[*fields, "version", "touched_at"])
     push_on_commit(
         chat_group(chat.pk), {"type": "chat.moved", "chat": chat.pk, "version": chat.version}

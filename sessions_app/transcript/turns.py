@@ -122,10 +122,9 @@ def start(claimed: Claimed) -> bool:
         rows.publish(session)
         return False
     first_seq = session.last_seq + 1
-    landed = Turn.objects.advance(
+    landed = Turn.objects.amend(
         turn.pk,
         TurnStatus.RUNNING,
-        frm=[TurnStatus.RUNNING],
         when=_held(claimed),
         first_seq=first_seq,
         started_at=DbNow(),
@@ -134,7 +133,9 @@ def start(claimed: Claimed) -> bool:
     if not landed:
         return False
     _append_input(session, turn)
-    rows.record(session, f"turn:{turn.pk}", "turn", frm="queued", to="running", run=turn.fence_token)
+    rows.record(
+        session, f"turn:{turn.pk}", "turn", frm="queued", to="running", run=turn.fence_token
+    )
     rows.publish(session)
     turn.first_seq, turn.session = first_seq, session
     return True
@@ -177,11 +178,11 @@ def save_chunk(lease: Lease, n: int, offset: int, text: str) -> bool:
         sql, parameters = held.query.sql_with_params()
         table = connection.ops.quote_name(TurnChunk._meta.db_table)
         cursor.execute(
-            f'INSERT INTO {table} (turn_id, run, n, "offset", text) '  # noqa: S608 - our own names
+            f'INSERT INTO {table} (turn_id, run, n, "offset", text) '
             f"SELECT %s, %s, %s, %s, %s WHERE EXISTS ({sql})",
             [lease.pk, lease.token, n, offset, domain.storable(text), *parameters],
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 @dataclass(frozen=True)
@@ -238,10 +239,9 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     """Commit an answer that asks for tools, before any of them runs; False if no longer ours."""
     turn = claimed.turn
     session = Session.objects.lock(turn.session_id)
-    landed = Turn.objects.advance(
+    landed = Turn.objects.amend(
         turn.pk,
         TurnStatus.RUNNING,
-        frm=[TurnStatus.RUNNING],
         when=_held(claimed),
         changed=rows.next_version(session),
         open_calls=len(step.calls),
@@ -263,10 +263,9 @@ def append_result(claimed: Claimed, call: ToolCall, result: domain.Done) -> bool
     """Commit what a tool returned; False if no longer ours."""
     turn = claimed.turn
     session = Session.objects.lock(turn.session_id)
-    landed = Turn.objects.advance(
+    landed = Turn.objects.amend(
         turn.pk,
         TurnStatus.RUNNING,
-        frm=[TurnStatus.RUNNING],
         when=_held(claimed),
         changed=rows.next_version(session),
         open_calls=F("open_calls") - 1,
@@ -352,9 +351,7 @@ def wait(
     )
     if not landed:
         return False
-    rows.record(
-        session, f"turn:{turn.pk}", "turn", frm="running", to="waiting", reason=wait.key
-    )
+    rows.record(session, f"turn:{turn.pk}", "turn", frm="running", to="waiting", reason=wait.key)
     rows.publish(session)
     return True
 

@@ -1,0 +1,35 @@
+"""Rows for tests, made as the product would have made them."""
+
+from __future__ import annotations
+
+import itertools
+
+from django.contrib.auth import get_user_model
+
+from sessions_app import intake
+from sessions_app.models import Chat
+
+_numbers = itertools.count(1)
+
+
+def person(name: str = "", **columns):
+    """A user who may log in with the password ``pass``."""
+    user = get_user_model().objects.create_user(
+        username=name or f"person{next(_numbers)}", password="pass", **columns
+    )
+    return user
+
+
+def chat(owner=None) -> Chat:
+    """A chat to which nothing was sent."""
+    return intake.create_chat(user_id=(owner or person()).pk)
+
+
+def say(chat: Chat, text: str, client_id: str = ""):
+    """Accept a turn of the owner."""
+    return intake.accept_turn(
+        chat_id=chat.pk,
+        user_id=chat.owner_id,
+        client_turn_id=client_id or f"c{next(_numbers)}",
+        text=text,
+    ).turn
