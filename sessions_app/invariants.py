@@ -122,8 +122,8 @@ def inputs_become_messages_once(sessions: QuerySet[Session]) -> Iterator[str]:
     wrong = counted.filter(
         Q(started_at__isnull=True, inputs__gt=0) | Q(started_at__isnull=False) & ~Q(inputs=1)
     )
-    for found in wrong[:MOST]:
-        yield f"I-20 turn {found.pk} ({found.status}) has {found.inputs} input rows"
+    for pk, status, rows in wrong.values_list("pk", "status", "inputs")[:MOST]:
+        yield f"I-20 turn {pk} ({status}) has {rows} input rows"
 
 
 def answers_are_what_was_streamed(sessions: QuerySet[Session]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection
 from hermes.lib.hints import enqueue
 from hermes.lib.leases import renewer
 
-from . import sweeping, tasks
+from . import sweeps, tasks
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def _sweep_for_ever() -> None:
     force = True
     while True:
         try:
-            for session_id in sweeping.sweep(force=force):
+            for session_id in sweeps.sweep(force=force):
                 enqueue(tasks.run_turns, session_id)
             force = False
         except DatabaseError as error:

@@ -6,7 +6,7 @@ from celery import shared_task
 
 from hermes.lib.hints import enqueue, enqueue_when
 
-from . import runner, sweeping
+from . import runner, sweeps
 
 
 @shared_task(acks_late=True, reject_on_worker_lost=True)
@@ -18,7 +18,7 @@ def run_turns(session_id: int) -> None:
 @shared_task(acks_late=True, ignore_result=True)
 def sweep() -> None:
     """Find what hints have lost; runs once at a time, whoever asks."""
-    for session_id in sweeping.sweep():
+    for session_id in sweeps.sweep():
         enqueue(run_turns, session_id)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.db import DbNow
-from sessions_app import runner, sweeping, transcript
+from sessions_app import runner, sweeps, transcript
 from sessions_app.domain import Wait
 from sessions_app.invariants import check_invariants
 from sessions_app.models import Chat, Message, Session, Turn
@@ -119,7 +119,7 @@ def a_new_id() -> str:
 def end_leases(state: State) -> None:
     """What a sweep does once the lease has run out."""
     Turn.objects.filter(chat=state.chat, status="running").update(lease_expires_at=DbNow())
-    list(sweeping.end_abandoned())
+    list(sweeps.end_abandoned())
 
 
 def run_all(state: State) -> None:

@@ -17,7 +17,13 @@ from .chats import (
     set_pinned,
     undelete_chat,
 )
-from .endpoints import origin_of, register_endpoint, seed_endpoints, set_key
+from .endpoints import (
+    origin_of,
+    record_reading,
+    register_endpoint,
+    seed_endpoints,
+    set_key,
+)
 from .owned import once
 from .turns import (
     Accepted,
@@ -54,6 +60,7 @@ __all__ = [
     "promote",
     "queue_of",
     "queue_turn",
+    "record_reading",
     "regenerate",
     "register_endpoint",
     "rename",

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from hermes.lib import vault
 from sessions_app import domain
-from sessions_app.models import ModelEndpoint
+from sessions_app.models import History, ModelEndpoint
 
 OFFLINE = "Offline model"
 
@@ -66,3 +66,8 @@ def seed_endpoints() -> list[str]:
             )
             names.append(seed["name"])
     return names
+
+
+def record_reading(*, model: str, pk: str, actor: str) -> None:
+    """Record that somebody has read a text that is not theirs."""
+    History(subject=f"{model}:{pk}"[:40], kind="read", actor=actor[:150]).save(force_insert=True)
