@@ -156,6 +156,7 @@ def _database(url: str) -> dict[str, Any]:
         "synchronous_commit": "on",
     }
     parsed["CONN_MAX_AGE"] = 0  # the pool keeps connections, not the threads
+    parsed["CONN_HEALTH_CHECKS"] = True  # a connection that the server has ended is not handed out
     parsed["OPTIONS"] = {
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),
@@ -200,7 +201,7 @@ CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "inte
 CELERY_TASK_DEFAULT_QUEUE = "background"
 CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
-    "sweep": {"task": "sessions_app.tasks.sweep", "schedule": timedelta(seconds=10)},
+    "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------

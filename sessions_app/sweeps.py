@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
+from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
@@ -18,9 +19,9 @@ from django.db.models import Exists, OuterRef, Q
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
 
-from . import runner, transcript
+from . import intake, runner, tasks, transcript
 from .domain import TurnStatus
-from .models import Chat, History, Message, Periodic, Rewind, Session, Summary, Turn, TurnChunk
+from .models import Chat, Periodic, Session, Turn, TurnChunk
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +33,22 @@ CHUNKS_KEPT: Final = timedelta(hours=1)
 PURGE_AFTER: Final = timedelta(days=30)
 
 
+@shared_task(name="sessions_app.sweep", acks_late=True)
+def sweep_when_due() -> None:
+    """Find what hints have lost, if it is due; beat asks for it, and every worker by itself."""
+    sweep()
+
+
 def sweep(*, force: bool = False) -> list[int]:
-    """Sweep if it is due; return the sessions that have something to run."""
+    """Sweep if it is due; return the sessions that have something to run, which were hinted."""
     if not _begin("sweep", timedelta(seconds=settings.HERMES_SWEEP_SECONDS), force=force):
         return []
     try:
         found = list(dict.fromkeys(_sweep()))
     finally:
         Periodic.objects.filter(pk="sweep").update(busy_until=None)
+    for session_id in found:
+        tasks.hint_turns(session_id)
     if found:
         logger.info("sweep found work", extra={"sessions": len(found)})
     return found
@@ -75,6 +84,7 @@ def _sweep() -> Iterator[int]:
         except DatabaseError as error:
             logger.warning("sweep step failed", extra={"step": step.__name__, "cause": str(error)})
     _clean()
+    _end_idle()
 
 
 def end_abandoned() -> Iterator[int]:
@@ -108,13 +118,13 @@ def end_stopped() -> Iterator[int]:
 def wake_waiting() -> Iterator[int]:
     """Let waiting turns go on whose time is up, or whose tool has its result."""
     for pk, key, session_id in transcript.waiting_until_passed(BATCH):
-        if transcript.resume(pk, key, session_id=session_id):
+        if intake.resume(turn_id=pk, session_id=session_id, key=key):
             yield session_id
     waiting = Turn.objects.filter(status=TurnStatus.WAITING).exclude(wait_key=runner.PROVIDER_KEY)
     for pk, key, session_id in waiting.order_by("pk").values_list("pk", "wait_key", "session_id")[
         :BATCH
     ]:
-        if runner.is_ready(pk) and transcript.resume(pk, key, session_id=session_id):
+        if runner.is_ready(pk) and intake.resume(turn_id=pk, session_id=session_id, key=key):
             yield session_id
 
 
@@ -138,26 +148,16 @@ def _clean() -> None:
     chats = Chat.objects.filter(deleted_at__lt=DbNow() - PURGE_AFTER)
     for pk in chats.order_by("deleted_at").values_list("pk", flat=True)[:BATCH]:
         try:
-            purge(pk)
+            intake.purge(pk)
         except DatabaseError as error:  # another application has not purged its rows yet
             logger.info("chat not purged yet", extra={"chat": pk, "cause": str(error)})
 
 
-@transaction.atomic
-def purge(chat_id: int) -> None:
-    """Delete every row of a chat that was deleted long ago; its history stays."""
-    chat = Chat.objects.lock(chat_id)
-    chat.current = chat.read_session = None
-    chat.save(update_fields=["current", "read_session"])
-    sessions = Session.objects.filter(chat=chat)
-    sessions.update(summary=None, reading_summary=None)
-    TurnChunk.objects.filter(turn__chat=chat).delete()
-    Message.objects.filter(session__chat=chat).delete()
-    Rewind.objects.filter(session__chat=chat).delete()
-    Turn.objects.filter(chat=chat).delete()
-    Summary.objects.filter(session__chat=chat).update(previous=None)
-    Summary.objects.filter(session__chat=chat).delete()
-    sessions.delete()
-    chat.client_requests.all().delete()
-    History(chat=chat.pk, subject=f"chat:{chat.pk}", kind="purge", to="purged").save()
-    chat.delete()
+def _end_idle() -> None:
+    """End sessions in which nothing has happened for as long as operators allow; 0 is never."""
+    hours = settings.HERMES_SESSION_IDLE_HOURS
+    if not hours:
+        return
+    idle = Session.objects.open().filter(touched_at__lt=DbNow() - timedelta(hours=hours))
+    for pk, chat_id in idle.order_by("touched_at").values_list("pk", "chat_id")[:BATCH]:
+        intake.end_idle(session_id=pk, chat_id=chat_id, hours=hours)
