@@ -56,7 +56,7 @@ BEHIND_TLS = bool(_origins) and all(origin.scheme == "https" for origin in _orig
 TRUST_PROXY = env.boolean("HERMES_TRUST_PROXY", default=BEHIND_TLS)
 
 SECRET_KEY = env.kept_secret("HERMES_SECRET_KEY", "secret_key")
-HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS") or [
+HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS", secret=True) or [
     env.kept_secret("HERMES_FIELD_KEY", "field_key")
 ]
 DEBUG = env.boolean("HERMES_DEBUG", default=False)
