@@ -312,6 +312,7 @@ LOGGING: dict[str, Any] = {
         "celery": {"level": "INFO"},
         "kombu": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # its INFO lines hold the addresses of model endpoints
+        "httpx2": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
         "openai": {"level": "WARNING"},
     },

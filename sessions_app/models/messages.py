@@ -99,14 +99,23 @@ class Summary(models.Model):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="summaries")
     previous = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     covers_through = models.PositiveBigIntegerField()
-    text = models.TextField()
-    tokens = models.PositiveIntegerField(default=0)
+    text = models.TextField()  # as the model is given it
+    body = models.TextField(blank=True, default="")  # the part that a model or a person wrote
+    parts = models.JSONField(default=dict, blank=True)  # the parts made from rows, for the next one
+    tokens = models.PositiveIntegerField(default=0)  # estimate of ``text``
+    messages = models.PositiveIntegerField(default=0)  # rows that it newly stands for
+    before_tokens = models.PositiveIntegerField(default=0)  # the context before it …
+    after_tokens = models.PositiveIntegerField(default=0)  # … and with it, estimated
+    is_untrusted = models.BooleanField(default=False)  # its source held text of tools or machines
+    is_mechanical = models.BooleanField(default=False)  # no model wrote any of it
     attempt_id = models.PositiveBigIntegerField(null=True)
     created_at = models.DateTimeField(db_default=DbNow())
     reverted_at = models.DateTimeField(null=True, blank=True)
+    reverted_tokens = models.BigIntegerField(null=True)  # live tokens right after it was undone
 
     class Meta:
         verbose_name_plural = "summaries"
+        indexes = [models.Index("session", "covers_through", name="summary_line")]
 
     def __str__(self) -> str:
         return f"summary {self.pk}"

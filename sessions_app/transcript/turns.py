@@ -8,8 +8,9 @@ worker leaves without a word, since whoever ended the turn has said what there w
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from hermes.lib.db import DbNow, retrying
 from hermes.lib.leases import Lease, Owner
 from sessions_app import domain
 from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
-from sessions_app.models import Session, Turn, TurnChunk
+from sessions_app.models import Message, Session, Turn, TurnChunk
 
 from . import rows
 
@@ -239,6 +240,7 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     """Commit an answer that asks for tools, before any of them runs; False if no longer ours."""
     turn = claimed.turn
     session = Session.objects.lock(turn.session_id)
+    step = replace(step, calls=_with_ids_of_their_own(turn, step.calls))
     landed = Turn.objects.amend(
         turn.pk,
         TurnStatus.RUNNING,
@@ -255,6 +257,23 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     turn.length += len(step.text)
     turn.model_calls += 1
     return True
+
+
+def _with_ids_of_their_own(turn: Turn, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """The calls, none with an id that the turn has used: providers number afresh in each answer.
+
+    A tool finds what an earlier call began by turn and call id, so no two calls may share one.
+    """
+    used: set[str] = set()
+    if turn.model_calls:
+        earlier = Message.objects.filter(turn=turn, parts__has_key="calls")
+        for parts in earlier.values_list("parts", flat=True):
+            used.update(call["id"] for call in parts["calls"])
+    own = []
+    for call in calls:
+        own.append(replace(call, id=secrets.token_hex(5)[:9]) if call.id in used else call)
+        used.add(own[-1].id)
+    return own
 
 
 @retrying
