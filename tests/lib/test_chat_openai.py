@@ -33,6 +33,7 @@ from hermes.lib.chat import (
     Usage,
 )
 from hermes.lib.chat_openai import OpenAIChatModel
+from hermes.lib.outbound_http import _tls
 from tests.scripted import Behaviour, Call, ScriptedServer, expected_answer
 
 KEY = "sk-test-ABC123xyz0987654321"
@@ -302,6 +303,7 @@ FRAMINGS = {
     "no blank behind data:": PLAIN.replace("data: ", "data:"),
     "unknown fields": PLAIN.replace("data: ", "id: 7\nretry: 10\nfoo\nevent: message\ndata: "),
     "two data lines of one event": PLAIN.replace(A, TWO_LINES),
+    "two data lines of one event, CRLF": PLAIN.replace(A, TWO_LINES).replace("\n", "\r\n"),
     "two events without a blank line": f"data: {A}\ndata: {B}\ndata: {END}\n\n",
     "no [DONE]": PLAIN.removesuffix("data: [DONE]\n\n"),
     "[DONE] twice": PLAIN + "data: [DONE]\n\n",
@@ -525,10 +527,10 @@ def test_silence_in_the_stream_ends_by_the_idle_limit(scripted: ScriptedServer) 
     assert "0.3 seconds" in str(heard.error)
 
 
-def test_comments_are_no_sign_of_life(scripted: ScriptedServer) -> None:
-    heard = hear(
-        scripted, Behaviour(raw=": ping\n\n" * 10_000, piece_bytes=1), limits=Limits(idle=0.3)
-    )
+@pytest.mark.parametrize("filler", [": ping\n\n", "data:\n\n", "event: ping\n\n"])
+def test_what_says_nothing_is_no_sign_of_life(scripted: ScriptedServer, filler: str) -> None:
+    behaviour = Behaviour(raw=filler * 20_000, piece_bytes=1)
+    heard = hear(scripted, behaviour, limits=Limits(idle=0.3))
     assert heard.kind is ErrorKind.STALLED
 
 
@@ -653,9 +655,7 @@ def test_an_early_refusal_is_heard_although_the_request_was_not_read_to_its_end(
 
     def refuse(sock: socket.socket) -> None:
         sock.sendall(answer)
-        sock.shutdown(socket.SHUT_WR)
-        while sock.recv(65536):
-            pass
+        sock.close()  # with most of the request unread: a reset
 
     with listener(refuse) as url:
         heard = Heard(model_of(url), request_of("x" * 3_000_000))
@@ -675,6 +675,17 @@ def test_tls_is_checked_against_the_host_of_the_base_url(tls_server: TLSServer) 
     assert other.kind is ErrorKind.UNREACHABLE
     plain = Heard(model_of(tls_server.url.replace("https", "http")))
     assert plain.kind in {ErrorKind.UNREACHABLE, ErrorKind.MALFORMED}
+
+
+def test_an_authority_of_the_operators_own_is_trusted_by_the_environment(
+    tls_server: TLSServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", tls_server.certificate)
+    _tls.cache_clear()
+    try:
+        assert Heard(model_of(tls_server.url)).text == TEXT
+    finally:
+        _tls.cache_clear()
 
 
 def test_a_server_without_tls_is_unreachable_over_https(scripted: ScriptedServer) -> None:
