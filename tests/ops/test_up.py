@@ -10,11 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -24,87 +21,18 @@ from hermes import env
 from hermes.management.servers.embedded import EmbeddedServers
 from hermes.management.servers.identity import Identity
 from hermes.management.servers.valkey import free_port
-from tests.servers import Run
+from tests.product import Up
+from tests.servers import Run, data_folder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
-PROGRAMS = ("web", "beat", "turns", "background")
-
-
-class Up:
-    """One start command on a data folder of its own."""
-
-    def __init__(self, var: Path, port: int, **settings: str) -> None:
-        self.var, self.port, self.settings = var, port, settings
-        self.lines: list[str] = []
-
-    def start(self) -> Up:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HERMES_") and name not in {"DATABASE_URL", "REDIS_URL"}
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(env.BASE / "manage.py"), "up"],
-            env={**kept, "HERMES_VAR": str(self.var), "HERMES_PORT": str(self.port)}
-            | self.settings,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        return self
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout:
-            self.lines.extend(self.process.stdout)
-
-    @property
-    def output(self) -> str:
-        return "".join(self.lines)
-
-    def until(self, what: Callable[[], object], seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, self.output
-            assert self.process.poll() is None, self.output
-            time.sleep(0.05)
-
-    def until_up(self) -> Up:
-        self.until(lambda: "Ctrl-C" in self.output)
-        return self
-
-    def status(self) -> int:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}/admin/login/", timeout=10) as answer:
-            return int(answer.status)
-
-    def identities(self) -> dict[str, Identity | None]:
-        return {name: Identity.read(self.var / "run" / f"{name}.json") for name in PROGRAMS}
-
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 40) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(seconds)
-        self.reader.join(5)
-        return code
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
+def up() -> Iterator[Up]:
     """A start command that is not started; whatever it leaves is ended."""
-    made = Up(tmp_path / "var", free_port())
+    made = Up(data_folder(), free_port())
     yield made
-    if hasattr(made, "process") and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait(10)
-    for identity in made.identities().values():
-        if identity:
-            identity.end(signal.SIGKILL, 5)
-    if made.var.exists():
-        with contextlib.suppress(Exception):
-            EmbeddedServers(made.var).stop()
+    made.end()
 
 
 def test_start_use_and_stop(up: Up) -> None:
