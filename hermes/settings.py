@@ -296,12 +296,21 @@ LOG_LEVEL = env.text(
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"wrong_host": {"()": "hermes.lib.logs.WrongHost"}},
+    "filters": {
+        "wrong_host": {"()": "hermes.lib.logs.WrongHost"},
+        "redacting": {"()": "hermes.lib.redaction.RedactingFilter"},
+    },
     "formatters": {
         "text": {"()": "hermes.lib.logs.TextFormatter"},
         "json": {"()": "hermes.lib.logs.JsonFormatter"},
     },
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": LOG_FORMAT,
+            "filters": ["redacting"],
+        }
+    },
     "root": {"handlers": ["console"], "level": LOG_LEVEL},
     "loggers": {
         # Django's own handlers would say everything twice, in another form.
@@ -313,7 +322,7 @@ LOGGING: dict[str, Any] = {
         "kombu": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # its INFO lines hold the addresses of model endpoints
         "httpx2": {"level": "WARNING"},
-        "httpcore": {"level": "WARNING"},
+        "httpcore2": {"level": "WARNING"},
         "openai": {"level": "WARNING"},
     },
 }

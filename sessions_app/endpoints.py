@@ -11,6 +11,7 @@ from hermes.lib import vault
 from hermes.lib.chat import ChatModel, Limits
 from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.chat_openai import OpenAIChatModel
+from hermes.lib.redaction import live
 
 from .domain import EndpointKind, EndpointRole
 from .models import ModelEndpoint
@@ -44,11 +45,14 @@ def adapter(endpoint: ModelEndpoint | None) -> ChatModel:
         if key not in _models:
             while len(_models) >= KEPT:
                 _models.pop(next(iter(_models)))
+            api_key = vault.unseal(endpoint.sealed_key) if endpoint.sealed_key else ""
+            if api_key:
+                live.add(api_key)  # no log line shows it from here on
             _models[key] = OpenAIChatModel(
                 name=endpoint.name,
                 window=endpoint.window,
                 base_url=endpoint.base_url,
-                api_key=vault.unseal(endpoint.sealed_key) if endpoint.sealed_key else "",
+                api_key=api_key,
                 model=endpoint.model,
                 limits=Limits(
                     connect=settings.HERMES_MODEL_CONNECT_SECONDS,
