@@ -15,7 +15,7 @@ from .sources import APPS
 
 OWN = [config.label for config in apps.get_app_configs() if config.name.split(".")[0] in APPS]
 LOADER = MigrationLoader(None)
-MIGRATED = sorted(label for label in OWN if label in LOADER.migrated_apps)
+MIGRATED = sorted({label for label, _ in LOADER.disk_migrations} & set(OWN))
 
 
 @pytest.mark.django_db
