@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to
+from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to, undo_summary
 from .chats import (
     branch,
     choose_endpoint,
@@ -76,4 +76,5 @@ __all__ = [
     "set_pinned",
     "stop_turn",
     "undelete_chat",
+    "undo_summary",
 ]
