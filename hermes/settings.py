@@ -6,6 +6,7 @@ settings module.
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,16 @@ django_stubs_ext.monkeypatch()
 
 BASE_DIR = env.BASE
 VAR = env.var_folder()
-VERSION = "0.1.0"
+
+
+def _version() -> str:
+    """The first version that CHANGELOG.md names: the one that runs."""
+    text = (BASE_DIR / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = re.search(r"^## \[(\d+\.\d+\.\d+\S*)\]", text, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+VERSION = _version()
 
 # --- Who may reach us -------------------------------------------------------------------------
 BIND = env.text("HERMES_BIND", default="127.0.0.1")

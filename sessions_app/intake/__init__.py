@@ -23,6 +23,7 @@ from .endpoints import (
     origin_of,
     record_reading,
     register_endpoint,
+    reseal_keys,
     seed_endpoints,
     set_key,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "regenerate",
     "register_endpoint",
     "rename",
+    "reseal_keys",
     "resume",
     "rewind_to",
     "seed_endpoints",
