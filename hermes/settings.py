@@ -79,6 +79,7 @@ INSTALLED_APPS = [
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
+    "hermes.web.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

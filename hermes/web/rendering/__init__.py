@@ -5,8 +5,16 @@ Markdown is read in one place, here; whatever comes out has gone through one all
 
 from __future__ import annotations
 
-from .blocks import Block, BlockSplitter, closed_blocks, final_blocks
+from .blocks import Block, BlockSplitter, all_blocks, closed_blocks, final_blocks
 from .markdown import render
 from .signs import visible
 
-__all__ = ["Block", "BlockSplitter", "closed_blocks", "final_blocks", "render", "visible"]
+__all__ = [
+    "Block",
+    "BlockSplitter",
+    "all_blocks",
+    "closed_blocks",
+    "final_blocks",
+    "render",
+    "visible",
+]

@@ -222,7 +222,12 @@ def closed_blocks(text: str) -> list[Block]:
     return BlockSplitter().feed(text)
 
 
-def final_blocks(text: str) -> list[Block]:
+def final_blocks(text: str) -> list[str]:
+    """The HTML of the blocks of a whole text, in order: what stays once a text is finished."""
+    return [block.html for block in all_blocks(text)]
+
+
+def all_blocks(text: str) -> list[Block]:
     """The blocks of a whole text; together they cover it exactly.
 
     A link target that is defined in one block holds in all of them, also in earlier ones: such
