@@ -207,6 +207,8 @@ class Cursor:
             told: Frame = {"type": kind, **seen.whole, "turn": self._adopt(seen, stream)}
             if kind != "hello":
                 told["reason"] = seen.reason
+            if self.html:
+                told["htmls"] = seen.htmls
             frames.append(told)
         elif list(seen.queue) != list(self.queue):
             frames.append(self._with_html("queue", seen, {"items": seen.queue}))

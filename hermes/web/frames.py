@@ -243,7 +243,7 @@ def depth_is_over(value: Any, limit: int = DEPTH) -> bool:
     (False, True)
     """
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):

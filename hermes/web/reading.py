@@ -156,7 +156,7 @@ def look(
             chat_part=chat_part(chat) if moved else None,
             meter=meter(chat, session) if ended and whole is None and session else None,
         )
-        return Seen(**{**vars(seen), "htmls": _htmls(chat, seen)}) if cursor.html else seen
+        return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen
 
 
 def _reason(cursor: Cursor, session: Session) -> str | None:
@@ -238,7 +238,8 @@ def new_splitter() -> Any:
 def closed_blocks(splitter: Any, text: str, base: int) -> list[Closed]:
     """The blocks that more text of a stream closes, at offsets of the stream."""
     return [
-        Closed(k, base + start, base + end, html) for k, start, end, html in splitter.feed(text)
+        Closed(block.k, base + block.start, base + block.end, block.html)
+        for block in splitter.feed(text)
     ]
 
 
@@ -296,13 +297,14 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
     return told
 
 
-def _htmls(chat: Chat, seen: Seen) -> Mapping[str, str]:
+def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:
     """The fragments of what changed beside the log."""
     web = fragments()
     if web is None:
         return {}
     made: dict[str, str] = {}
-    if seen.session is not None:
+    moved = seen.whole is not None or list(seen.queue) != list(cursor.queue)
+    if seen.session is not None and moved:
         made["queue"] = web.queue_html(seen.session)
     if seen.chat_part is not None or seen.whole is not None:
         made["chat"] = web.head_html(chat)

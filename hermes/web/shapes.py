@@ -97,8 +97,7 @@ class Whole(Frame):
     meter: MeterPart | None
     limits: LimitsPart
     html: NotRequired[str]
-    queue_html: NotRequired[str]
-    meter_html: NotRequired[str]
+    htmls: NotRequired[Mapping[str, str]]
     messages: NotRequired[Sequence[MessagePart]]
 
 
