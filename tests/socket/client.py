@@ -243,3 +243,60 @@ class Client:
 
     def on_turn_waiting(self, frame: dict[str, Any]) -> None:
         self.turn(frame["turn"]).status = "waiting"
+
+
+class Patient(Client):
+    """A client that comes back until it has what it asked for, as a page does."""
+
+    again = False
+    hurried = 0.05  # seconds before it comes back
+
+    async def come_back(self) -> None:
+        """Be connected, however often that has to be tried."""
+        while self.connection is None or self.close_code is not None or self._reader.done():
+            try:
+                await self.open(open_timeout=5)
+                hellos = self.hellos
+                await self.until(
+                    lambda hellos=hellos: self.hellos > hellos or self._reader.done(), 10
+                )
+                if not self._reader.done():
+                    return
+            except (OSError, websockets.InvalidHandshake, websockets.InvalidMessage, TimeoutError):
+                pass
+            await asyncio.sleep(self.hurried)
+
+    async def answered(self, kind: str, seconds: float = 60, **fields: Any) -> tuple[int, TurnText]:
+        """Ask for a turn under one id until it is accepted; the turn once it has ended."""
+        deadline = time.monotonic() + seconds
+        key = f"k{random.getrandbits(60):x}"
+        turn = None
+        ends = {"completed", "failed", "cancelled", "interrupted"}
+        while time.monotonic() < deadline:
+            await self.come_back()
+            try:
+                if turn is None:
+                    await self.send(kind, id=key, ref=key, **fields)
+
+                def reply() -> Any:
+                    mine = [f for f in self.frames if f.get("ref") == key]
+                    return (mine and mine[-1]) or self._reader.done()
+
+                told = await self.until(reply, deadline - time.monotonic())
+                if told is True:
+                    continue
+                if told["type"] == "error":
+                    assert told["code"] in {"unavailable", "rate"}, told
+                    await asyncio.sleep(told["retry"])
+                    self.frames.clear()
+                    continue
+                turn = told["turn"]
+                await self.until(
+                    lambda pk=turn: self.turn(pk).status in ends or self._reader.done(),
+                    deadline - time.monotonic(),
+                )
+                if self.turn(turn).status in ends:
+                    return turn, self.turn(turn)
+            except websockets.ConnectionClosed:
+                continue
+        raise TimeoutError(f"turn {turn} not answered; {vars(self)}"[:2000])
