@@ -32,8 +32,9 @@ class NotHTTP(Exception):
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    # Once a process: reading the trusted certificates takes longer than a connection.
-    return httpx2.create_ssl_context(trust_env=False)
+    # Once a process: reading the trusted certificates takes longer than a connection. Of the
+    # environment only SSL_CERT_FILE and SSL_CERT_DIR count: how an authority of one's own is named.
+    return httpx2.create_ssl_context(trust_env=True)
 
 
 class Transport(httpx2.BaseTransport):

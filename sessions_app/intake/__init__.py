@@ -18,7 +18,7 @@ from .chats import (
     undelete_chat,
 )
 from .endpoints import origin_of, register_endpoint, seed_endpoints, set_key
-from .owned import once
+from .owned import act_once, once
 from .turns import (
     Accepted,
     accept_turn,
@@ -35,6 +35,7 @@ from .turns import (
 __all__ = [
     "Accepted",
     "accept_turn",
+    "act_once",
     "branch",
     "bring_back",
     "choose_endpoint",

@@ -1,0 +1,7 @@
+"""Fixtures of the tests of ``hermes.lib``."""
+
+from __future__ import annotations
+
+from tests.scripted.fixtures import scripted
+
+__all__ = ["scripted"]
