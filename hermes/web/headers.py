@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 
 STRICT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -29,16 +29,22 @@ _PERMISSIONS: Final = (
 _ZONES: Final = available_timezones()
 
 
-class Headers:
+class Headers(MiddlewareMixin):
     """Sets the policies of a response, also of one that says what went wrong."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+    def process_request(self, request: HttpRequest) -> None:
+        """Times are told in the zone that the browser named."""
         zone = request.COOKIES.get("tz", "").replace("%2F", "/")
-        with timezone.override(ZoneInfo(zone) if zone in _ZONES else None):
-            response = self.get_response(request)
+        if zone in _ZONES:
+            timezone.activate(ZoneInfo(zone))
+        else:
+            timezone.deactivate()
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        """Add what the response does not say itself."""
+        timezone.deactivate()
         policy = ADMIN if request.path.startswith("/admin/") else STRICT
         response.setdefault("Content-Security-Policy", policy.format(connect=_connect(request)))
         response.setdefault("Permissions-Policy", _PERMISSIONS)

@@ -138,7 +138,8 @@ REFUSED: Final[Mapping[str, Words]] = {
     "busy": Words(_("An answer is being written."), _("Stop it first, or wait for it.")),
     "mismatch": Words(_("This belongs to another chat."), _("Reload the page.")),
     "malformed": Words(_("This could not be read."), _("Reload the page.")),
-    "unknown": Words(_("This is not known here."), _("Reload the page.")),
+    "rate": Words(_("That was too much at once."), _("Try again in a moment.")),
+    "unknown_type": Words(_("This is not known here."), _("Reload the page.")),
     "unavailable": Words(
         _("The database is away for a moment."), _("Your message is kept; it is sent again.")
     ),
@@ -221,6 +222,7 @@ def page_words() -> dict[str, str]:
         "placeholder": gettext("Message Hermes"),
         "placeholderBusy": gettext("Add to the queue, or / for commands"),
         "thinking": gettext("Thinking"),
+        "thoughts": gettext("Thoughts"),
         "writing": gettext("Writing"),
         "firstWord": gettext("Waiting for the first word"),
         "stopping": gettext("Stopping…"),

@@ -53,6 +53,8 @@ export function shownFor(test) {
 
 // --- Sending -------------------------------------------------------------------------------------
 
+export function isPending(turn) { return pending.some((each) => each.turn === turn || each.state === "sending"); }
+
 export function connectTo(sender) { send = sender; }
 
 function out(item) {

@@ -1,9 +1,9 @@
 // The chat page: its parts, wired to one socket.
-import { $, config, parse, words } from "./page.js";
+import { $, config, element, parse, visible, words } from "./page.js";
 import { actions, editLast, press, stop } from "./actions.js";
 import { banners } from "./banner.js";
 import { clocks, localise } from "./clocks.js";
-import { accepted, answered, back, box, composer, connectTo, resend, setBusy, shownFor, tooBig } from "./composer.js";
+import { accepted, answered, back, box, composer, connectTo, isPending, resend, setBusy, shownFor, tooBig } from "./composer.js";
 import { dialogs, toast } from "./dialogs.js";
 import { keyboard } from "./keyboard.js";
 import { queue, queueSends, settle, showQueue } from "./queue.js";
@@ -11,7 +11,7 @@ import { isAtEnd, onEnd, scrolling } from "./scroll.js";
 import { refresh, sidebar } from "./sidebar.js";
 import { Socket } from "./socket.js";
 import { themes } from "./themes.js";
-import { onChange, onResync, showNotice, state, take } from "./transcript.js";
+import { onChange, onResync, showLog, showNotice, state, take } from "./transcript.js";
 
 const socket = new Socket(config.socket);
 let readSeq = 0, readSession = null;
@@ -34,16 +34,29 @@ function showMeter(frame) {
   if (isOpen) holder.querySelector("details").open = true;
 }
 
+function held(turn) { return $(`#pending [data-held="${turn}"]`); }
+
+// A turn that a worker has, but that has not begun: in a tab that did not send it, what was said.
+function showHeld(turn, text) {
+  if (!text || held(turn) || isPending(turn)) return;
+  showLog();
+  $("#pending").append(element("div", { className: "turn", data: { held: turn } }, element("article", { className: "msg msg--me msg--sending", "aria-label": words.you }, element("div", { className: "bubble", dir: "auto" }, visible(text)))));
+}
+
 function taken(frame) {
   switch (frame.type) {
     case "hello": case "session.changed":
       take(frame);
       showQueue(frame);
-      for (const part of ["head", "queue", "meter"]) if (frame[`${part}_html`]) taken({ type: part === "head" ? "chat.changed" : part, html: frame[`${part}_html`], items: frame.queue, chat: frame.chat });
+      showHead({ html: frame.htmls?.chat, chat: frame.chat });
+      if (frame.htmls?.queue !== undefined) showQueue({ type: "queue", items: frame.queue, html: frame.htmls.queue });
+      if (frame.htmls?.meter) showMeter({ html: frame.htmls.meter });
+      if (frame.turn?.status === "held") showHeld(frame.turn.id, frame.turn.said);
       if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
       resend();
       break;
     case "turn.accepted": accepted(frame); break;
+    case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
     case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
     case "queue": showQueue(frame); break;
     case "chat.changed": showHead(frame); break;
@@ -59,6 +72,7 @@ function taken(frame) {
     case "error": if (!answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
     default: take(frame);
   }
+  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) held(frame.turn)?.remove();
   if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
   if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
 }

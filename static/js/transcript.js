@@ -5,6 +5,7 @@ import { arrived, follow, isAtEnd, keepPlace, toEnd } from "./scroll.js";
 import { say, speech } from "./say.js";
 
 const log = $("#log");
+const FENCE = /^(```|~~~)/;
 const KEPT = 200; // turns in the page; older ones are loaded again on demand
 export const state = { session: config.session, version: config.version, chatVersion: config.chatVersion, lastSeq: config.lastSeq, busy: null };
 
@@ -117,7 +118,7 @@ function flush() {
   openText().appendData(visible(added));
   live.open += added;
   added = "";
-  live.openNode.parentNode.classList.toggle("open--code", /^(```|~~~)/.test(live.open));
+  live.openNode.parentNode.classList.toggle("open--code", FENCE.test(live.open));
   follow();
 }
 
@@ -139,16 +140,24 @@ function closeBlock(frame) {
   flush();
   const block = element("div", { className: "block", data: { k: frame.k } });
   block.append(parse(frame.html));
-  const open = live.openNode?.parentNode;
-  live.prose.insertBefore(block, open ?? null);
-  live.open = live.open.slice(unitsOf(live.open, frame.to - frame.from));
-  if (live.openNode) {
-    if (live.open.trim()) { live.openNode.data = visible(live.open); open.classList.toggle("open--code", /^(```|~~~)/.test(live.open)); } else { open.remove(); live.openNode = null; if (live.open) added = live.open + added, live.open = ""; }
-  }
+  live.prose.insertBefore(block, live.openNode?.parentNode ?? null);
+  // `open` is all that is open behind the block; in hello it comes after the last one.
+  live.open = frame.open ?? "";
+  live.end = frame.to + codePoints(live.open);
+  showOpen();
   live.k = frame.k + 1;
   live.openStart = frame.to;
-  if (live.end < frame.to) live.end = frame.to;
   follow();
+}
+
+function showOpen() {
+  if (live.open) {
+    openText().data = visible(live.open);
+    live.openNode.parentNode.classList.toggle("open--code", FENCE.test(live.open));
+  } else if (live.openNode) {
+    live.openNode.parentNode.remove();
+    live.openNode = null;
+  }
 }
 
 function reason(frame) {
@@ -183,7 +192,8 @@ function complete(frame) {
       else prose.insertBefore(block, $$(":scope > .block", prose).find((each) => Number(each.dataset.k) > k) ?? null);
     }
     for (const block of $$(":scope > .block", prose)) if (Number(block.dataset.k) >= frame.total) block.remove();
-    delete prose.dataset.live;
+    const thought = live.thoughts && $("summary span", live.thoughts.text.parentNode.parentNode);
+    if (thought) thought.textContent = words.thoughts;
     prose.removeAttribute("data-live");
     if (frame.seq) { prose.dataset.seq = frame.seq; node.dataset.last = frame.seq; }
     node.dataset.status = "completed";
@@ -212,9 +222,10 @@ function showRunning(turn) {
   if (same && size >= live.end) {
     // What is shown is a beginning of what is: go on from there.
     for (const block of turn.blocks ?? []) { if (block.k >= live.k) { settle(block); } }
-    flush();
-    if (turn.open !== undefined && live.open !== turn.open) { live.open = turn.open; if (turn.open) openText().data = visible(turn.open); }
+    added = "";
+    if (live.open !== turn.open) { live.open = turn.open ?? ""; showOpen(); }
     live.end = size;
+    follow();
     return;
   }
   if (!node) return;
@@ -223,7 +234,8 @@ function showRunning(turn) {
   begin(turn.id, turn.run, turn.base);
   if (!live) return;
   for (const block of turn.blocks ?? []) settle(block);
-  if (turn.open) { live.open = turn.open; openText().data = visible(turn.open); }
+  live.open = turn.open ?? "";
+  showOpen();
   live.end = size;
   follow();
 }
@@ -262,7 +274,7 @@ export function take(frame) {
       state.busy = { turn: frame.turn, status: "running" };
       follow(); changed();
       break;
-    case "turn.held": state.busy = { turn: frame.turn, status: "running" }; changed(); break;
+    case "turn.held": state.busy = { turn: frame.turn, status: "held" }; changed(); break;
     case "turn.delta": append(frame); break;
     case "turn.block": closeBlock(frame); break;
     case "turn.reasoning": reason(frame); break;
