@@ -22,6 +22,7 @@ from .templatetags.chat import tokens
 
 BAR: Final = 1280  # units of the meter's width
 _GAP: Final = 4
+FORESEEN: Final = 99  # turns; a forecast further ahead says nothing
 
 
 def _part(name: str, **context: Any) -> str:
@@ -65,7 +66,7 @@ def turn_html(turn_id: int) -> str:
     group = selectors.group_of(turn_id)
     if group is None:
         return ""
-    return _part("turn", group=group, staff=_owner_is_staff(group), stay=True)
+    return _part("turn", group=group, staff=_owner_is_staff(group))
 
 
 def foot_html(turn_id: int) -> str:
@@ -73,7 +74,7 @@ def foot_html(turn_id: int) -> str:
     group = selectors.group_of(turn_id)
     if group is None:
         return ""
-    return _part("foot", group=group, staff=_owner_is_staff(group), stay=True)
+    return _part("foot", group=group, staff=_owner_is_staff(group))
 
 
 def _owner_is_staff(group: Group) -> bool:
@@ -113,7 +114,7 @@ def meter_html(meter: Mapping[str, Any]) -> str:
     """How full the context is, as a bar and in words."""
     left = meter.get("turns_left")
     following = ""
-    if left is not None:
+    if left is not None and left <= FORESEEN:
         following = ngettext("≈ %d turn left", "≈ %d turns left", left) % left
     label = _("Context: about {used} of {window} tokens. Show the split.").format(
         used=tokens(meter["used"]), window=tokens(meter["window"])

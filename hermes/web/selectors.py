@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, When
 from django.db.models.functions import Left, Length
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -40,7 +40,8 @@ def _shown(rows: QuerySet[Message]) -> QuerySet[Message]:
     """Rows with long texts of people and tools cut, and the full length beside them."""
     answers = When(role=MessageRole.ASSISTANT, then=F("text"))
     return rows.annotate(
-        size=Length("text"), shown=Case(answers, default=Left("text", SHOWN))
+        size=Length("text"),
+        shown=Case(answers, default=Left("text", SHOWN), output_field=TextField()),
     ).defer("text")
 
 

@@ -1,11 +1,12 @@
 // The list of chats: fetched again when the server says that it changed.
-import { $, $$, config, element, get, post, store, words } from "./page.js";
+import { $, $$, config, element, get, icon, post, store, words } from "./page.js";
 import { localise } from "./clocks.js";
 import { closeMenus, openDialog, sheet, toast } from "./dialogs.js";
 
 const list = $("#chats"), menu = $("#row-menu");
 let timer = 0;
 let archived = false;
+let isRunning = () => false;
 let chosen = null; // the row whose menu is open
 
 export function refresh(soon = 200) {
@@ -19,6 +20,7 @@ export function refresh(soon = 200) {
       list.scrollTop = top;
       localise(list);
       drafts();
+      markRunning(isRunning());
       if (focused) $(`.row[data-chat="${focused}"] .row__link`, list)?.focus({ preventScroll: true });
     } catch { /* the next change asks again */ }
   }, soon);
@@ -31,6 +33,13 @@ function drafts() {
     if (uid === config.chat || $(".row__draft", title) || !store.read(`draft:${uid}`, "")) continue;
     title.prepend(element("span", { className: "row__draft" }, words.draft), " · ");
   }
+}
+
+// The open chat shows at once what the list shows after its next fetch.
+export function markRunning(isRunning) {
+  const link = $(`.row[data-chat="${config.chat}"] .row__link`, list), mark = link && $(".row__mark", link);
+  if (!link || Boolean(mark) === isRunning) return;
+  if (isRunning) link.append(element("span", { className: "row__mark row__mark--run" }, icon("spinner", "spin"))); else mark.remove();
 }
 
 export function rows() { return $$(".row__link", list); }
@@ -103,7 +112,8 @@ export function rename(uid, title) {
   };
 }
 
-export function sidebar() {
+export function sidebar(running) {
+  isRunning = running;
   list.addEventListener("click", (event) => {
     const button = event.target.closest("[data-act=row-menu]");
     if (!button) return;

@@ -148,7 +148,7 @@ def _render(source: str, env: MutableMapping[str, Any]) -> str:
         return plain(source)
     try:
         tokens = _PARSER.parse(visible(source), env)
-        if any(token.level >= NESTING for token in tokens):
+        if any(token.level >= NESTING - 1 for token in tokens):
             return plain(source)  # the parser leaves out what is nested deeper
         return clean(_PARSER.renderer.render(tokens, _PARSER.options, env))
     except RecursionError:
