@@ -89,6 +89,7 @@ INSTALLED_APPS = [
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
+    "hermes.web.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -110,7 +111,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"chat": "hermes.web.templatetags.chat"},
         },
     }
 ]
@@ -258,6 +260,9 @@ HERMES_ALLOW_LOOPBACK_MODELS = env.boolean(
 )
 
 HERMES_MODEL_HOSTS = env.names("HERMES_MODEL_HOSTS")
+HERMES_SENDS_A_MINUTE = env.integer("HERMES_SENDS_A_MINUTE", default=120, low=1, high=100_000)
+HERMES_SOCKETS_A_PERSON = env.integer("HERMES_SOCKETS_A_PERSON", default=50, low=1, high=10_000)
+HERMES_SOCKETS = env.integer("HERMES_SOCKETS", default=2000, low=1, high=100_000)  # a process
 HERMES_QUEUE_LIMIT = env.integer("HERMES_QUEUE_LIMIT", default=50, low=1, high=1000)
 HERMES_TURN_CEILING_SECONDS = env.integer(
     "HERMES_TURN_CEILING_SECONDS", default=3600, low=10, high=86_400

@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 TURNS_A_TASK: Final = 8
 BAD_ROUNDS: Final = 3  # rounds in a row in which no call could be run
 PERSIST_SECONDS: Final = 60.0  # for which an answer is kept while the database does not answer
+CHUNKS_A_CALL: Final = 1_000_000  # more than a call can save: numbers of one run never repeat
 PROVIDER_KEY: Final = "provider"
 TRIED_AGAIN: Final = frozenset(
     {ErrorKind.RATE, ErrorKind.OVERLOADED, ErrorKind.UNREACHABLE, ErrorKind.CUT}
@@ -198,7 +199,13 @@ def _call(
     finished: Finished | None = None
     error: ChatModelError | None = None
     lost: Callable[[], None] = functools.partial(watch.wake, Wake.LOST)
-    flusher = Flusher(claimed.lease, session_id=turn.session_id, offset=turn.length, on_lost=lost)
+    flusher = Flusher(
+        claimed.lease,
+        session_id=turn.session_id,
+        offset=turn.length,
+        on_lost=lost,
+        number=turn.model_calls * CHUNKS_A_CALL,
+    )
     with released(), flusher, watch.on_wake(stream.shutdown):
         try:
             for event in stream:

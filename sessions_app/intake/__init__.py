@@ -27,7 +27,7 @@ from .endpoints import (
     seed_endpoints,
     set_key,
 )
-from .owned import once
+from .owned import act_once, once
 from .turns import (
     Accepted,
     accept_turn,
@@ -44,6 +44,7 @@ from .turns import (
 __all__ = [
     "Accepted",
     "accept_turn",
+    "act_once",
     "branch",
     "bring_back",
     "choose_endpoint",

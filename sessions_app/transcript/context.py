@@ -43,7 +43,7 @@ def build(
     """
     session = Session.objects.select_related("summary").get(pk=session_id)
     system = settings.HERMES_SYSTEM_PROMPT
-    fixed = tokens.estimate(system) + sum(_tool_tokens(tool) for tool in tools)
+    fixed = tokens.estimate(system) + sum(tool_tokens(tool) for tool in tools)
     head = [ChatMessage(Role.SYSTEM, system)]
     covered = 0
     if session.summary is not None:
@@ -65,7 +65,8 @@ def build(
     )
 
 
-def _tool_tokens(tool: ToolSpec) -> int:
+def tool_tokens(tool: ToolSpec) -> int:
+    """About how many tokens the description of a tool takes."""
     return tokens.estimate(f"{tool.name} {tool.description} {dict(tool.parameters)}")
 
 
