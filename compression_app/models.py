@@ -101,7 +101,7 @@ class CompactionAttempt(Leased):
             ),
         ]
         indexes = [
-            models.Index("session", "-id", name="attempt_of_session"),
+            models.Index("session", models.F("id").desc(), name="attempt_of_session"),
             models.Index("opened_at", name="attempt_queued", condition=Q(status="queued")),
             models.Index("lease_expires_at", name="attempt_running", condition=Q(status="running")),
             models.Index("finished_at", "status", name="attempt_finished"),
@@ -138,9 +138,7 @@ class Cooldown(models.Model):
             models.UniqueConstraint(name="cooldown_one_per_attempt", fields=["attempt"]),
         ]
         indexes = [
-            models.Index(
-                "session", "until", name="cooldown_active", condition=Q(cleared_at=None)
-            )
+            models.Index("session", "until", name="cooldown_active", condition=Q(cleared_at=None))
         ]
 
     def __str__(self) -> str:

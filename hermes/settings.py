@@ -89,6 +89,7 @@ INSTALLED_APPS = [
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
+    "hermes.web.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -110,7 +111,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"chat": "hermes.web.templatetags.chat"},
         },
     }
 ]
@@ -212,6 +214,7 @@ CELERY_TASK_DEFAULT_QUEUE = "background"
 CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
+    "compression-sweep": {"task": "compression_app.sweep", "schedule": timedelta(seconds=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------
@@ -241,7 +244,9 @@ for _role, _seed in MODEL_SEEDS.items():
 HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 
 # --- The agent ---------------------------------------------------------------------------------
-HERMES_TURN_GATES: list[str] = []
+HERMES_TURN_GATES = ["compression_app.gate.hold"]
+# What every worker calls now and then by itself, each guarded against running twice at a time.
+HERMES_SWEEPS = ["sessions_app.sweeps.sweep", "compression_app.sweeps.sweep"]
 HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
 HERMES_SYSTEM_PROMPT = env.text(
     "HERMES_SYSTEM_PROMPT",
@@ -255,6 +260,9 @@ HERMES_ALLOW_LOOPBACK_MODELS = env.boolean(
 )
 
 HERMES_MODEL_HOSTS = env.names("HERMES_MODEL_HOSTS")
+HERMES_SENDS_A_MINUTE = env.integer("HERMES_SENDS_A_MINUTE", default=120, low=1, high=100_000)
+HERMES_SOCKETS_A_PERSON = env.integer("HERMES_SOCKETS_A_PERSON", default=50, low=1, high=10_000)
+HERMES_SOCKETS = env.integer("HERMES_SOCKETS", default=2000, low=1, high=100_000)  # a process
 HERMES_QUEUE_LIMIT = env.integer("HERMES_QUEUE_LIMIT", default=50, low=1, high=1000)
 HERMES_TURN_CEILING_SECONDS = env.integer(
     "HERMES_TURN_CEILING_SECONDS", default=3600, low=10, high=86_400
@@ -274,6 +282,32 @@ HERMES_PROVIDER_PAUSE_SECONDS = env.number(
 HERMES_PROVIDER_WAIT_SECONDS = env.number(
     "HERMES_PROVIDER_WAIT_SECONDS", default=300, low=0, high=86_400
 )
+# --- Compaction ----------------------------------------------------------------------------------
+HERMES_SOFT_MARK = env.number("HERMES_SOFT_MARK", default=0.60, low=0.05, high=1.0)
+HERMES_HARD_MARK = env.number("HERMES_HARD_MARK", default=0.85, low=0.05, high=1.0)
+HERMES_MESSAGE_LIMIT = env.integer("HERMES_MESSAGE_LIMIT", default=5000, low=10, high=1_000_000)
+HERMES_TURN_HOLD_SECONDS = env.number("HERMES_TURN_HOLD_SECONDS", default=10, low=0, high=120)
+HERMES_TURN_HOLD_RETRY_SECONDS = env.number(
+    "HERMES_TURN_HOLD_RETRY_SECONDS", default=60, low=0, high=120
+)
+HERMES_COMPACTION_IDLE_SECONDS = env.number(
+    "HERMES_COMPACTION_IDLE_SECONDS", default=120, low=0.5, high=3600
+)
+HERMES_COMPACTION_CEILING_SECONDS = env.number(
+    "HERMES_COMPACTION_CEILING_SECONDS", default=600, low=1, high=86_400
+)
+HERMES_COMPACTION_QUEUED_SECONDS = env.number(
+    "HERMES_COMPACTION_QUEUED_SECONDS", default=120, low=1, high=86_400
+)
+HERMES_FAILURE_COOLDOWN_SECONDS = env.number(
+    "HERMES_FAILURE_COOLDOWN_SECONDS", default=300, low=0, high=86_400
+)
+if HERMES_COMPACTION_IDLE_SECONDS > HERMES_COMPACTION_CEILING_SECONDS:
+    env.refuse(
+        "HERMES_COMPACTION_IDLE_SECONDS is above HERMES_COMPACTION_CEILING_SECONDS: an attempt "
+        "would end before it could be called silent."
+    )
+
 HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
 

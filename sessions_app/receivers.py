@@ -12,11 +12,11 @@ from typing import Any, Final
 from celery import signals
 from django.conf import settings
 from django.db import DatabaseError, connection
+from django.utils.module_loading import import_string
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import renewer
 
-from . import sweeps
 from .domain import TurnStatus
 from .models import Turn
 
@@ -54,7 +54,8 @@ def _sweep_for_ever(takes_turns: bool) -> None:
     force = True
     while True:
         try:
-            sweeps.sweep(force=force)
+            for name in settings.HERMES_SWEEPS:
+                import_string(name)(force=force)
             force = False
             if takes_turns and is_deaf():
                 # A worker can be connected and hear nothing; what starts it again is outside.

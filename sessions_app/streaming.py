@@ -27,14 +27,22 @@ class Flusher:
     """Saves what was streamed every half second, and pushes deltas in between.
 
     The first text is saved before it is pushed, so that whoever is shown it can read it again.
+    ``number`` is that of the first chunk; numbers rise through all model calls of a run.
     ``text`` is all that was added. Leaving joins the thread: nothing is written after that.
     """
 
     def __init__(
-        self, lease: Lease, *, session_id: int, offset: int, on_lost: Callable[[], None]
+        self,
+        lease: Lease,
+        *,
+        session_id: int,
+        offset: int,
+        on_lost: Callable[[], None],
+        number: int = 0,
     ) -> None:
         self._lease = lease
-        self._group = session_group(session_id)
+        self._session = session_id
+        self._first = number
         self._offset = offset  # of the first code point of ``_pieces``
         self._on_lost = on_lost
         self._pieces: list[str] = []
@@ -97,7 +105,7 @@ class Flusher:
 
     def _run(self) -> None:
         began = time.monotonic()
-        saved_at, number, reasoned, reasoning_at = 0.0, 0, 0, 0
+        saved_at, number, reasoned, reasoning_at = 0.0, self._first, 0, 0
         unsaved, offset = "", self._offset  # offset of ``unsaved``
         end = self._offset
         while True:
@@ -135,9 +143,10 @@ class Flusher:
 
     def _push(self, kind: str, offset: int, text: str) -> None:
         push(
-            self._group,
+            session_group(self._session),
             {
                 "type": kind,
+                "session": self._session,
                 "turn": self._lease.pk,
                 "run": self._lease.token,
                 "offset": offset,

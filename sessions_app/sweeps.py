@@ -1,7 +1,7 @@
 """What the sweep does: finds what hints have lost, in small batches, each write guarded.
 
 Everything here is harmless twice and at the same time; still only one sweep runs at a time, so
-that slow sweeps do not pile up (:class:`Periodic`).
+that slow sweeps do not pile up (``periodic.due``).
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db import DatabaseError
+from django.db.models import Exists, OuterRef
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
 
-from . import intake, runner, tasks, transcript
+from . import intake, periodic, runner, tasks, transcript
 from .domain import TurnStatus
-from .models import Chat, Periodic, Session, Turn, TurnChunk
+from .models import Chat, Session, Turn, TurnChunk
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 50  # rows a kind a sweep
 STALE: Final = timedelta(seconds=5)  # a queued turn this old may have lost its hint
 STOP_GRACE: Final = timedelta(seconds=2)  # after which a stop is carried out for the worker
-BUSY: Final = timedelta(seconds=60)  # after which a sweep that did not end is taken for dead
 CHUNKS_KEPT: Final = timedelta(hours=1)
 PURGE_AFTER: Final = timedelta(days=30)
 
@@ -41,34 +40,13 @@ def sweep_when_due() -> None:
 
 def sweep(*, force: bool = False) -> list[int]:
     """Sweep if it is due; return the sessions that have something to run, which were hinted."""
-    if not _begin("sweep", timedelta(seconds=settings.HERMES_SWEEP_SECONDS), force=force):
-        return []
-    try:
-        found = list(dict.fromkeys(_sweep()))
-    finally:
-        Periodic.objects.filter(pk="sweep").update(busy_until=None)
+    with periodic.due("sweep", settings.HERMES_SWEEP_SECONDS, force=force) as is_due:
+        found = list(dict.fromkeys(_sweep())) if is_due else []
     for session_id in found:
         tasks.hint_turns(session_id)
     if found:
         logger.info("sweep found work", extra={"sessions": len(found)})
     return found
-
-
-def _begin(name: str, every: timedelta, *, force: bool) -> bool:
-    """Whether this caller runs the periodic work now; others are told no until it is due again."""
-    due = Periodic.objects.filter(pk=name).filter(Q(busy_until=None) | Q(busy_until__lt=DbNow()))
-    if not force:
-        due = due.filter(last_run_at__lte=DbNow() - every)
-    if due.update(last_run_at=DbNow(), busy_until=DbNow() + BUSY):
-        return True
-    if Periodic.objects.filter(pk=name).exists():
-        return False
-    try:
-        with transaction.atomic():
-            Periodic.objects.create(name=name, last_run_at=DbNow(), busy_until=DbNow() + BUSY)
-    except IntegrityError:
-        return False
-    return True
 
 
 def _sweep() -> Iterator[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -66,7 +65,8 @@ def ladder(streak: int, first: float) -> float:
 def consequence(end: End, *, flat: float, first: float) -> Consequence:
     """What follows; the rows of the table in docs/architecture.md, in order.
 
-    >>> consequence(End(AttemptStatus.COMMITTED, before=100, after=10, streak=3), flat=60, first=300)
+    >>> good = End(AttemptStatus.COMMITTED, before=100, after=10, streak=3)
+    >>> consequence(good, flat=60, first=300)
     Consequence(wait=None, clears=True, streak=0, is_effective=True, grew=False)
     >>> deferred = End(AttemptStatus.FAILED, Reason.EMPTY, is_deferred=True, streak=2)
     >>> consequence(deferred, flat=60, first=300).wait.reason, consequence(
@@ -113,7 +113,7 @@ def jittered(seconds: float, fraction: float) -> float:
     return round(seconds * (1 - JITTER + 2 * JITTER * fraction), 3)
 
 
-# --- When an attempt is opened -------------------------------------------------------------------
+# --- When an attempt is opened ------------------------------------------------------------------
 
 COMPACTABLE_AT_LEAST: Final = 4
 FRESH_SHARE: Final = 0.10  # of the window: growth after which an undo is not fresh any more
@@ -184,7 +184,7 @@ def refusal(facts: Facts) -> Reason | None:
     return None
 
 
-# --- The fence -------------------------------------------------------------------------------------
+# --- The fence ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -243,5 +243,3 @@ def may_commit(claim: Claim) -> Fenced | Commit | Refuse:
     if claim.after >= claim.before:
         return Refuse(AttemptStatus.FAILED, Reason.WOULD_GROW)
     return Commit()
-
-

@@ -84,7 +84,8 @@ def cut_before(newest_first: Iterable[Row], budget: int) -> int | None:
 def take_groups(oldest_first: Sequence[Row], room: int) -> int | None:
     """The seq of the last row of as many whole groups as fit; at least the first group, clipped.
 
-    >>> rows = [Row(1, "user", "text", 5), Row(2, "assistant", "text", 5), Row(3, "tool", "result", 5)]
+    >>> roles = ("user", "assistant", "tool")
+    >>> rows = [Row(seq, role, "text", 5) for seq, role in enumerate(roles, 1)]
     >>> take_groups(rows, 6), take_groups(rows, 15), take_groups(rows, 1), take_groups([], 9)
     (1, 3, 1, None)
     """

@@ -49,8 +49,8 @@ def rejection(
 ) -> Reason | None:
     """Why a text is no summary, or None. A rejected summary drops nothing.
 
-    >>> rejection(""), rejection(" ", has_reasoning=True), rejection("x", has_calls=True)
-    (<Reason.EMPTY: 'empty'>, <Reason.REASONING_ONLY: 'reasoning_only'>, <Reason.TOOL_CALL: 'tool_call'>)
+    >>> rejection(""), rejection(" ", has_reasoning=True)
+    (<Reason.EMPTY: 'empty'>, <Reason.REASONING_ONLY: 'reasoning_only'>)
     >>> rejection("I'm sorry, I can't do that."), rejection("<html>502</html>")
     (<Reason.REFUSAL: 'refusal'>, <Reason.NOT_A_SUMMARY: 'not_a_summary'>)
     >>> rejection("## Goal\\nShip it."), rejection("## Goal\\na\\n## Done\\nb\\n## Next step\\nc")
@@ -77,7 +77,7 @@ _ANCHOR: Final = re.compile(
     https?://[^\s<>()\[\]"'`]+               # links
     | (?:~|\.{1,2})?/(?:[\w.@+-]+/)*[\w.@+-]+    # absolute and dotted paths
     | \b[\w.-]+/(?:[\w.@+-]+/)*[\w@+-]+\.\w{1,8}\b    # relative paths with an ending
-    | \b[\w-]+\.(?:py|js|ts|rs|go|java|c|h|cpp|md|txt|json|ya?ml|toml|sql|sh|html|css|csv|log|cfg|ini)\b
+    | \b[\w-]+\.(?:py|js|ts|rs|go|java|c|h|cpp|md|txt|json|ya?ml|toml|sql|sh|html|css|csv|log)\b
     | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b    # UUIDs
     | \b(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}\b    # hashes
     | \b[A-Z][A-Z0-9]+-\d+\b    # issue keys

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from .fitting import (
+    ESTIMATE_MARGIN,
     MESSAGE_OVERHEAD,
     RESERVE_SHARE,
     Row,
     budget,
+    estimated_window,
     fit,
     groups_newest_first,
     runs,
@@ -56,6 +58,7 @@ from .text import (
 __all__ = [
     "BUSY_TURN",
     "END_CLASS",
+    "ESTIMATE_MARGIN",
     "MESSAGE_OVERHEAD",
     "OPEN_TURN",
     "RANK_COMPLETION",
@@ -89,6 +92,7 @@ __all__ = [
     "after_loss",
     "arguments_problem",
     "budget",
+    "estimated_window",
     "fit",
     "groups_newest_first",
     "runs",

@@ -12,6 +12,18 @@ RESERVE_SHARE: Final = 16  # window ÷ 16 is kept for the answer
 MESSAGE_OVERHEAD: Final = 4  # tokens of framing a message
 
 
+ESTIMATE_MARGIN: Final = 1.15  # the estimate is at most this much too low
+
+
+def estimated_window(window: int, ratio: float = 1.0) -> int:
+    """A window in estimated tokens, for a model that counts ``ratio`` for each of them.
+
+    >>> estimated_window(11_500), estimated_window(11_500, 2.0)
+    (10000, 5000)
+    """
+    return round(window / (ESTIMATE_MARGIN * ratio))
+
+
 @dataclass(frozen=True)
 class Row:
     """What choosing a context needs to know of a message."""

@@ -56,6 +56,10 @@ class TurnFacts:
     owner_id: int
     source: TurnSource
     has_started: bool
+    window: int  # tokens of the model that will answer; 0 where that is not known
+    context_tokens: int  # of the request before its input
+    input_tokens: int  # of the input, while it is not a message yet
+    live_messages: int
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to
+from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to, undo_summary
 from .chats import (
     branch,
     choose_endpoint,
@@ -27,7 +27,7 @@ from .endpoints import (
     seed_endpoints,
     set_key,
 )
-from .owned import once
+from .owned import act_once, once
 from .turns import (
     Accepted,
     accept_turn,
@@ -44,6 +44,7 @@ from .turns import (
 __all__ = [
     "Accepted",
     "accept_turn",
+    "act_once",
     "branch",
     "bring_back",
     "choose_endpoint",
@@ -78,4 +79,5 @@ __all__ = [
     "set_pinned",
     "stop_turn",
     "undelete_chat",
+    "undo_summary",
 ]

@@ -80,7 +80,7 @@ def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list
     session.ended_at = DbNow()
     session.end_reason = reason
     drafts = owned.close_open_turns(session, reason=reason, actor=actor)
-    session.generation += 1
+    transcript.raise_generation(session)
     transcript.record(
         session,
         f"session:{session.pk}",
@@ -134,7 +134,7 @@ def set_archived(*, chat_id: int, user_id: int, archived: bool) -> Chat:
 @retrying
 @transaction.atomic
 def choose_endpoint(*, chat_id: int, user_id: int, endpoint_id: int | None) -> Chat:
-    """Answer this chat with another model, from the next model call on."""
+    """Answer this chat with another model, from the next turn on."""
     chat = owned.lock_chat(chat_id, user_id)
     usable = ModelEndpoint.objects.usable("chat")
     if endpoint_id is not None and not usable.filter(pk=endpoint_id).exists():

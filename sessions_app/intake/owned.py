@@ -6,6 +6,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from django.db import transaction
+
+from hermes.lib.db import retrying
 from sessions_app import domain, transcript
 from sessions_app.domain import BegunBy, Code, EndReason, Refused, TurnStatus
 from sessions_app.models import Chat, ClientRequest, Session, Turn
@@ -50,7 +53,7 @@ def reopen(session: Session) -> None:
         session, f"session:{session.pk}", "session", frm="ended", to="open", reason="reopened"
     )
     session.ended_at = session.end_reason = None
-    session.generation += 1
+    transcript.raise_generation(session)
 
 
 def begin_session(chat: Chat, begun_by: BegunBy) -> Session:
@@ -104,3 +107,18 @@ def once(
         chat=chat, client_id=client_id, kind=kind, text_hash=asked, reply=reply
     )
     return reply
+
+
+@retrying
+@transaction.atomic
+def act_once(
+    *,
+    chat_id: int,
+    user_id: int,
+    client_id: str,
+    kind: str,
+    text: str,
+    act: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """Act once per client id, in one transaction with the record of the reply; see :func:`once`."""
+    return once(lock_chat(chat_id, user_id), client_id, kind, text, act)

@@ -115,6 +115,7 @@ class Session(models.Model):
         null=True
     )  # prompt size as the provider counted it
     reading_seq = models.PositiveBigIntegerField(null=True)  # last message that was in that prompt
+    reading_live = models.BigIntegerField(default=0)  # live_tokens when it was taken
     reading_summary = models.ForeignKey(
         "Summary", on_delete=models.SET_NULL, null=True, related_name="+", editable=False
     )

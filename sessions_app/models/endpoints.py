@@ -44,7 +44,6 @@ class ModelEndpoint(models.Model):
     sealed_key = models.TextField(blank=True, default="", editable=False)
     key_origin = models.CharField(max_length=300, blank=True, default="", editable=False)
     key_hint = models.CharField(max_length=8, blank=True, default="", editable=False)
-    token_ratio = models.FloatField(default=1.0, editable=False)  # counted ÷ estimated, learned
     priority = models.IntegerField(default=0)
     is_enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(db_default=DbNow())

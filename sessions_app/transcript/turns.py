@@ -17,6 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Case, F, Value, When
 
+from hermes.lib import tokens
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.db import DbNow, retrying
 from hermes.lib.leases import Lease, Owner
@@ -38,14 +39,15 @@ class Claimed:
 
     turn: Turn
     lease: Lease
+    window: int = 0  # of the model that will answer; set by the runner
 
     @property
     def facts(self) -> domain.TurnFacts:
         """What gates and tools may know."""
-        return facts_of(self.turn)
+        return facts_of(self.turn, window=self.window)
 
 
-def facts_of(turn: Turn) -> domain.TurnFacts:
+def facts_of(turn: Turn, *, window: int = 0) -> domain.TurnFacts:
     """What gates and tools may know of a turn, read with its session and chat."""
     return domain.TurnFacts(
         turn_id=turn.pk,
@@ -57,7 +59,22 @@ def facts_of(turn: Turn) -> domain.TurnFacts:
         owner_id=turn.chat.owner_id,
         source=TurnSource(turn.source),
         has_started=turn.started_at is not None,
+        window=window,
+        context_tokens=context_tokens(turn.session),
+        input_tokens=0 if turn.started_at is not None else tokens.estimate(turn.text),
+        live_messages=turn.session.live_count,
     )
+
+
+def context_tokens(session: Session) -> int:
+    """The size of the next request, without its input: the provider's count and what came since.
+
+    Without a count that is still valid it is the estimate of what is live, system prompt and tools
+    left out.
+    """
+    if session.reading_tokens is None:
+        return session.live_tokens + (0 if session.summary is None else session.summary.tokens)
+    return max(0, session.reading_tokens + session.live_tokens - session.reading_live)
 
 
 @retrying
@@ -67,7 +84,7 @@ def claim(session_id: int) -> Claimed | None:
     Session.objects.lock(session_id)
     turn = (
         Turn.objects.filter(session_id=session_id, status__in=sorted(domain.OPEN_TURN))
-        .select_related("session", "chat")
+        .select_related("session__summary", "chat")
         .order_by(
             Case(When(status=TurnStatus.QUEUED, then=Value(1)), default=Value(0)),
             "rank",
@@ -196,6 +213,7 @@ class Step:
     finish: str = ""  # why the model stopped, where it says
     usage: Usage | None = None
     last_seq: int = 0  # newest message that the model was given
+    live_tokens: int = 0  # of the session when it was given
     built_on_id: int | None = None  # the summary that the request was built on
     left_out: int = 0  # messages that had no room in the request
     model_name: str = ""
@@ -231,6 +249,7 @@ def _take_reading(session: Session, step: Step) -> None:
     if step.usage is not None and step.built_on_id == session.summary_id:
         session.reading_tokens = step.usage.prompt
         session.reading_seq = step.last_seq
+        session.reading_live = step.live_tokens
         session.reading_summary_id = step.built_on_id
 
 

@@ -15,6 +15,8 @@ __all__ = ["scripted"]
 def endpoint(db, scripted, settings):
     """The scripted chat model, registered as the preferred endpoint."""
     settings.HERMES_PROVIDER_BACKOFF_SECONDS = 0.01
+    settings.HERMES_TURN_GATES = []  # compaction has tests of its own
+    settings.HERMES_SOFT_MARK = settings.HERMES_HARD_MARK = 1.0
     return intake.register_endpoint(
         name="scripted",
         base_url=scripted.base_url,

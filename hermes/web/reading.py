@@ -1,0 +1,387 @@
+"""What sockets read: who is there, what has changed, how full the context is. Nothing is written.
+
+Each look is one consistent snapshot, so that version, rows and streamed text belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib import auth
+from django.db import connection, transaction
+from django.db.models import Max, Sum
+from django.utils.module_loading import import_string
+
+from hermes.lib import tokens
+from sessions_app import domain, intake, runner
+from sessions_app.domain import MessageRole, TurnSource, TurnStatus
+from sessions_app.endpoints import model_for
+from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
+from sessions_app.transcript import context
+
+from .cursor import ENDED, Closed, Cursor, Live, Seen, Stream, TurnSeen
+from .limits import FRAME_BYTES
+
+MESSAGES: Final = 200  # the newest, for clients without html
+CATCH_UP: Final = 50  # changed turns; above it everything is told anew
+FORECAST_TURNS: Final = 8
+RETRIED: Final = frozenset({"rate", "overloaded", "unreachable", "cut", "stalled", "internal"})
+
+
+# --- Who is there -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A person behind a socket, and the login by which they came."""
+
+    user_id: int
+    name: str
+    login: str
+    stamp: str  # changes with the password
+
+
+def viewer_of(login: str) -> Viewer | None:
+    """The person whom a login session names; None if nobody is signed in by it."""
+    if not login:
+        return None
+    store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(login)
+    user = auth.get_user(SimpleNamespace(session=store))  # type: ignore[arg-type]
+    if not user.is_authenticated or not user.is_active:
+        return None
+    return Viewer(user.pk, user.get_username(), login, _stamp(user.password))
+
+
+def _stamp(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+_SIGNED_OUT: Final = """
+SELECT w.n
+FROM unnest(%s::bigint[], %s::text[], %s::text[]) WITH ORDINALITY AS w(person, login, stamp, n)
+LEFT JOIN auth_user u ON u.id = w.person AND u.is_active
+LEFT JOIN django_session l ON l.session_key = w.login AND l.expire_date > clock_timestamp()
+WHERE u.id IS NULL OR l.session_key IS NULL
+   OR encode(sha256(convert_to(u.password, 'UTF8')), 'hex') <> w.stamp
+"""
+
+
+def signed_out(viewers: Sequence[Viewer]) -> list[Viewer]:
+    """Those whose login has ended, or who may not sign in any more; one query for all."""
+    if not viewers:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SIGNED_OUT,
+            [
+                [viewer.user_id for viewer in viewers],
+                [viewer.login for viewer in viewers],
+                [viewer.stamp for viewer in viewers],
+            ],
+        )
+        return [viewers[n - 1] for (n,) in cursor.fetchall()]
+
+
+# --- What has changed ---------------------------------------------------------------------------
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """Everything that is read inside is of one moment."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+def fragments() -> ModuleType | None:
+    """The module that makes html of rows, where it is installed."""
+    name = "hermes.web.fragments"
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def look(
+    viewer: Viewer,
+    uid: str,
+    cursor: Cursor,
+    *,
+    stream: Stream | None = None,
+    reason: str | None = None,
+) -> Seen | None:
+    """What a socket has not been told; None if there is no such chat for this person.
+
+    With ``reason`` everything is read anew.
+    """
+    with snapshot():
+        chat = Chat.objects.of(viewer.user_id).select_related("current").filter(uid=uid).first()
+        if chat is None:
+            return None
+        session = chat.current
+        turns = [] if reason == "hello" else _turns(cursor, stream)
+        if reason is None and session is not None:
+            reason = _reason(cursor, session)
+        if turns is None:
+            turns, reason = [], reason or "resync"
+        busy = None if session is None else _busy(session)
+        live = _live(busy) if busy is not None else None
+        known = {turn.id for turn in turns}
+        if reason is None and busy is not None and busy.id not in known:
+            mark = (busy.id, busy.run, busy.status if busy.started else "held")
+            if cursor.busy != mark:
+                turns.append(_with_content(busy, cursor, stream))
+        ended = reason is not None or any(turn.status in ENDED for turn in turns)
+        whole = _whole(viewer, chat, session, cursor.html) if reason is not None else None
+        moved = reason is None and chat.version != cursor.chat_version
+        seen = Seen(
+            chat=chat.pk,
+            session=None if session is None else session.pk,
+            version=0 if session is None else session.version,
+            generation=0 if session is None else session.generation,
+            is_ended=session is not None and session.ended_at is not None,
+            chat_version=chat.version,
+            reason=reason,
+            whole=whole,
+            turns=turns,
+            live=live,
+            busy=busy,
+            queue=[] if session is None else queue(session.pk),
+            chat_part=chat_part(chat) if moved else None,
+            meter=meter(chat, session) if ended and whole is None and session else None,
+        )
+        return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen
+
+
+def _reason(cursor: Cursor, session: Session) -> str | None:
+    """Why the log has to be replaced, or None."""
+    if cursor.session != session.pk:
+        return "new"
+    if cursor.generation != session.generation:
+        return "reopened" if cursor.is_ended and session.ended_at is None else "rewind"
+    return None
+
+
+def _turns(cursor: Cursor, stream: Stream | None) -> list[TurnSeen] | None:
+    """The turns of the session told so far that have changed, in order; None for too many."""
+    if cursor.session is None:
+        return []
+    changed = Turn.objects.filter(session_id=cursor.session, changed__gt=cursor.version)
+    found = list(changed.order_by("changed", "pk")[: CATCH_UP + 1])
+    if len(found) > CATCH_UP:
+        return None
+    return [_with_content(_turn(turn), cursor, stream) for turn in found]
+
+
+def _turn(turn: Turn) -> TurnSeen:
+    until = turn.wait_until or turn.retry_at
+    return TurnSeen(
+        id=turn.pk,
+        run=turn.fence_token,
+        status=str(turn.status),
+        started=turn.started_at is not None,
+        base=turn.length,
+        text=turn.text if turn.source == TurnSource.PERSON and turn.started_at is None else "",
+        code=turn.error_code,
+        message=turn.error_text,
+        retry=turn.error_code in RETRIED,
+        until=_time(until),
+    )
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="seconds")
+
+
+def _with_content(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> TurnSeen:
+    """The same with its html, or its messages for a client without."""
+    if not turn.started:
+        return turn
+    messages = list(Message.objects.filter(turn_id=turn.id).order_by("seq"))
+    answers = [each.text for each in messages if each.role == MessageRole.ASSISTANT]
+    content: dict[str, Any] = {"seq": messages[-1].seq if messages else None}
+    web = fragments() if cursor.html else None
+    followed = cursor.follows(turn.id, turn.run)
+    if web is None:
+        content["messages"] = [message_part(each) for each in messages]
+        if followed and turn.status in ENDED:
+            content["said"] = "".join(answers)
+        return TurnSeen(**{**vars(turn), **content})
+    last = len(answers[-1]) if answers else 0
+    same_part = followed and stream is not None and cursor.base == turn.base - last
+    if turn.status == TurnStatus.COMPLETED and same_part and stream is not None and answers:
+        rendering = importlib.import_module("hermes.web.rendering")
+        final: list[str] = rendering.final_blocks(answers[-1])
+        sent = [block.html for block in stream.blocks[: cursor.k]]
+        content["blocks"] = [
+            {"k": k, "html": html}
+            for k, html in enumerate(final)
+            if k >= len(sent) or sent[k] != html
+        ]
+        content |= {"total": len(final), "foot": web.foot_html(turn.id)}
+    else:
+        content["html"] = web.turn_html(turn.id)
+    return TurnSeen(**{**vars(turn), **content})
+
+
+def new_splitter() -> Any:
+    """What closes the blocks of one stream."""
+    return importlib.import_module("hermes.web.rendering").BlockSplitter()
+
+
+def closed_blocks(splitter: Any, text: str, base: int) -> list[Closed]:
+    """The blocks that more text of a stream closes, at offsets of the stream."""
+    return [
+        Closed(block.k, base + block.start, base + block.end, block.html)
+        for block in splitter.feed(text)
+    ]
+
+
+def _busy(session: Session) -> TurnSeen | None:
+    found = Turn.objects.filter(session=session, status__in=BUSY_TURN).first()
+    return None if found is None else _turn(found)
+
+
+def _live(turn: TurnSeen) -> Live | None:
+    if turn.status != TurnStatus.RUNNING or not turn.started:
+        return None
+    return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
+
+
+def stored(turn: int, run: int, offset: int) -> str:
+    """What chunks hold of a run from an offset on, as far as no piece is missing."""
+    chunks = TurnChunk.objects.filter(turn_id=turn, run=run)
+    first = chunks.filter(offset__lte=offset).aggregate(offset=Max("offset"))["offset"]
+    if first is None:
+        return ""
+    chunks = chunks.filter(offset__gte=first).order_by("n")
+    pieces: list[str] = []
+    at = offset
+    for begin, text in chunks.values_list("offset", "text"):
+        if begin + len(text) <= at:
+            continue
+        if begin > at:
+            break
+        pieces.append(text[at - begin :])
+        at = begin + len(text)
+    return "".join(pieces)
+
+
+def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> Mapping[str, Any]:
+    """Everything a client shows but the running turn, which the socket adds."""
+    told: dict[str, Any] = {
+        "chat": chat_part(chat),
+        "session": None if session is None else session_part(session),
+        "turn": None,
+        "queue": [] if session is None else queue(session.pk),
+        "meter": None if session is None else meter(chat, session),
+        "limits": {
+            "message_bytes": settings.MAX_MESSAGE_BYTES,
+            "frame_bytes": FRAME_BYTES,
+        },
+    }
+    web = fragments() if html else None
+    if web is not None:
+        told["html"] = web.log_html(chat, viewer.user_id)
+    elif session is not None:
+        newest = Message.objects.filter(session=session).live().order_by("-seq")[:MESSAGES]
+        told["messages"] = [message_part(each) for each in reversed(newest)]
+    else:
+        told["messages"] = []
+    return told
+
+
+def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:
+    """The fragments of what changed beside the log."""
+    web = fragments()
+    if web is None:
+        return {}
+    made: dict[str, str] = {}
+    moved = seen.whole is not None or list(seen.queue) != list(cursor.queue)
+    if seen.session is not None and moved:
+        made["queue"] = web.queue_html(seen.session)
+    if seen.chat_part is not None or seen.whole is not None:
+        made["chat"] = web.head_html(chat)
+    meter = seen.meter if seen.whole is None else seen.whole["meter"]
+    if meter is not None:
+        made["meter"] = web.meter_html(meter)
+    return made
+
+
+def chat_part(chat: Chat) -> dict[str, Any]:
+    """The chat as clients know it."""
+    return {
+        "id": str(chat.uid),
+        "title": chat.title,
+        "version": chat.version,
+        "draft": chat.draft,
+    }
+
+
+def session_part(session: Session) -> dict[str, Any]:
+    """The session as clients know it."""
+    names = ("number", "version", "generation", "last_seq")
+    return {"id": session.pk, **{name: getattr(session, name) for name in names}}
+
+
+def message_part(message: Message) -> dict[str, Any]:
+    """A message as clients without html know it."""
+    names = ("seq", "role", "kind", "text", "is_partial", "parts")
+    return {"turn": message.turn_id, **{name: getattr(message, name) for name in names}}
+
+
+def queue(session_id: int) -> list[dict[str, Any]]:
+    """The messages that people see waiting."""
+    rows = intake.queue_of(session_id).values_list("pk", "text")
+    return [{"turn": pk, "text": text} for pk, text in rows]
+
+
+# --- How full the context is --------------------------------------------------------------------
+
+
+def meter(chat: Chat, session: Session) -> dict[str, Any]:
+    """The numbers of the context meter, in tokens.
+
+    The provider's count of the last request is taken where it still holds, and what came after it
+    is estimated; else everything is.
+    """
+    window = model_for(chat.endpoint_id).window
+    system = tokens.estimate(settings.HERMES_SYSTEM_PROMPT)
+    tools = sum(context.tool_tokens(tool.spec) for tool in runner.tools().values())
+    summary = 0 if session.summary is None else session.summary.tokens
+    used = system + tools + summary + session.live_tokens
+    reading = session.reading_tokens
+    has_reading = reading is not None and session.reading_summary_id == session.summary_id
+    if has_reading and reading is not None:
+        after = Message.objects.filter(session=session, seq__gt=session.reading_seq or 0).live()
+        used = reading + (after.aggregate(tokens=Sum("tokens"))["tokens"] or 0)
+    reserve = window // domain.RESERVE_SHARE
+    free = max(0, window - reserve - used)
+    return {
+        "used": used,
+        "window": window,
+        "system": system,
+        "tools": tools,
+        "summary": summary,
+        "messages": session.live_tokens,
+        "left_out": session.left_out,
+        "free": free,
+        "reserve": reserve,
+        "is_estimate": not has_reading,
+        "turns_left": _turns_left(session, free),
+    }
+
+
+def _turns_left(session: Session, free: int) -> int | None:
+    """How many turns like the last ones still fit; None while nothing can be said."""
+    last = Turn.objects.filter(session=session, status=TurnStatus.COMPLETED).order_by("-pk")
+    ids = list(last.values_list("pk", flat=True)[:FORECAST_TURNS])
+    rows = Message.objects.filter(turn_id__in=ids, session=session)
+    total = rows.aggregate(tokens=Sum("tokens"))["tokens"]
+    return None if not total else free * len(ids) // total

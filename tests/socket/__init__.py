@@ -1,0 +1,1 @@
+"""The socket, spoken to by real clients over real processes."""
