@@ -6,11 +6,26 @@ import ast
 import re
 
 from compression_app.domain import Reason
+from hermes.management.start.programs import programs
 from sessions_app import sweeps
 
 from .sources import called, modules, page, section
 
 PAGE = "docs/operations.md"
+# What finds the line of a program on the page, and options that are a matter of taste there.
+KEYS = {
+    "web": ("daphne",),
+    "beat": ("celery", " beat "),
+    "turns": ("worker", "-Q turns"),
+    "background": ("worker", "-Q background"),
+}
+LEFT_TO_THE_SUPERVISOR = {
+    "--loglevel",
+    "--no-server-name",
+    "--http-timeout",
+    "--application-close-timeout",
+    "--websocket_connect_timeout",
+}
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
 
 
@@ -46,3 +61,19 @@ def test_every_reason_of_compaction_is_told_once_and_the_reverse() -> None:
     cells = re.findall(r"^\| ((?:`\w+` ?)+) \|", section(page(PAGE), "Compaction"), re.M)
     told = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(told) == sorted(str(reason) for reason in Reason)
+
+
+def test_the_commands_for_servers_of_ones_own_are_those_that_run() -> None:
+    told = re.sub(r"\s*\\\n\s*", " ", page("docs/howto/use-your-own-servers.md"))
+    for program in programs():
+        words = list(program.command[2:])  # behind ``python -m``
+        line = next(
+            (each for each in told.splitlines() if all(key in each for key in KEYS[program.name])),
+            "",
+        )
+        options = {word for word in words if word.startswith("--")} - LEFT_TO_THE_SUPERVISOR
+        assert line, program.name
+        assert {word for word in options if word.split("=")[0] not in line} == set(), program.name
+        for option in ("-Q", "-c", "-P"):
+            if option in words:
+                assert f"{option} {words[words.index(option) + 1]} " in f"{line} ", program.name
