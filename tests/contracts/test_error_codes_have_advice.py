@@ -6,6 +6,7 @@ import ast
 import re
 
 from hermes.lib.chat import ErrorKind
+from hermes.web import words
 from sessions_app import domain
 from sessions_app.transcript import turns
 
@@ -86,3 +87,11 @@ def test_every_section_is_about_a_code_and_says_what_to_do() -> None:
     for code in codes:
         text = section(page("docs/operations.md"), f"`{code}`")
         assert re.search(r"\*\*Operator:\*\* \S", text), code
+
+
+def test_every_code_has_words_for_the_person() -> None:
+    possible = written() - NEVER_ON_A_TURN | {str(kind) for kind in ErrorKind}
+    assert possible - set(words.ENDS) == set()
+    assert {str(code) for code in domain.Code} - set(words.REFUSED) == set()
+    for each in (*words.ENDS.values(), *words.REFUSED.values()):
+        assert str(each.what).strip()
