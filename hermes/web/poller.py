@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -44,7 +43,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
-_threads = ThreadPoolExecutor(int(os.environ.get("ASGI_THREADS", "8")), "socket")
+_threads = ThreadPoolExecutor(settings.ASGI_THREADS, "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
 

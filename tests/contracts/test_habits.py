@@ -24,9 +24,14 @@ RAW_SQL = {
 ATOMIC = {
     "hermes/lib/db.py": "names it in words only",
     "hermes/web/reading.py": "a snapshot that only reads",
-    "sessions_app/sweeps.py": "a savepoint round the first insert of a periodic row",
+    "sessions_app/periodic.py": "a savepoint round the first insert of a periodic row",
 }
-WRITERS = ("sessions_app/intake/", "sessions_app/transcript/")
+WRITERS = (
+    "sessions_app/intake/",
+    "sessions_app/transcript/",
+    "compression_app/intake",
+    "compression_app/fence",
+)
 
 
 def test_async_stays_at_the_edge() -> None:

@@ -45,6 +45,6 @@ def test_the_tables_can_be_taken_back_and_made_again() -> None:
         MigrationExecutor(connection).migrate([(label, None)])
         tables = connection.introspection.table_names()
         assert [table for table in tables if table.startswith(label)] == []
-        call_command("migrate", label, verbosity=0)
+        call_command("migrate", verbosity=0)  # others may have gone with it
     executor = MigrationExecutor(connection)
     assert executor.migration_plan(executor.loader.graph.leaf_nodes()) == []

@@ -18,7 +18,7 @@ from sessions_app.models import Chat, Message, Turn
 from tests import factories
 
 from .client import Client
-from .conftest import Web, rows, sign_in, someone
+from .conftest import Web, rows, someone
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 
