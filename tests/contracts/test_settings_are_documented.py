@@ -20,6 +20,7 @@ MAY_READ_ENVIRONMENT = {
     "hermes/asgi.py",  # DJANGO_SETTINGS_MODULE
     "hermes/celery.py",
     "manage.py",
+    "hermes/web/poller.py",  # ASGI_THREADS, which the start command sets
     "hermes/management/start/supervisor.py",  # passes it on to its programs
     "hermes/management/commands/up.py",
     "hermes/management/servers/identity.py",
