@@ -79,6 +79,7 @@ INSTALLED_APPS = [
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
+    "hermes.web.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -100,7 +101,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"chat": "hermes.web.templatetags.chat"},
         },
     }
 ]

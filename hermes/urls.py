@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
+from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from hermes.web import probes, views
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path(
+        "login/",
+        LoginView.as_view(
+            template_name="web/login.html",
+            redirect_authenticated_user=True,
+            extra_context={"version": settings.VERSION},
+        ),
+        name="login",
+    ),
+    path("logout/", LogoutView.as_view(next_page="/login/"), name="logout"),
+    path("chats/new/", views.new_chat, name="chat-new"),
+    path("chats/<uuid:uid>/", views.chat_page, name="chat"),
+    path("chats/<uuid:uid>/older/", views.older, name="chat-older"),
+    path("chats/<uuid:uid>/versions/<int:rewind>/", views.version, name="chat-version"),
+    path("chats/<uuid:uid>/text/", views.text, name="chat-text"),
+    path("chats/<uuid:uid>/rename/", views.rename, name="chat-rename"),
+    path("chats/<uuid:uid>/pin/", views.pin, name="chat-pin"),
+    path("chats/<uuid:uid>/archive/", views.archive, name="chat-archive"),
+    path("chats/<uuid:uid>/delete/", views.delete, name="chat-delete"),
+    path("chats/<uuid:uid>/undelete/", views.undelete, name="chat-undelete"),
+    path("chats/<uuid:uid>/model/", views.model, name="chat-model"),
+    path("sidebar/", views.sidebar, name="sidebar"),
+    path("healthz", probes.healthz, name="healthz"),
+    path("readyz", probes.readyz, name="readyz"),
+    path("admin/", admin.site.urls),
+]

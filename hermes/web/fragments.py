@@ -1,0 +1,174 @@
+"""Pieces of the page as HTML, made of rows: the same for a page and for a frame of the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from sessions_app.models import Chat
+
+from . import selectors, words
+from .groups import Group
+from .selectors import Page
+from .templatetags.chat import tokens
+
+BAR: Final = 1280  # units of the meter's width
+_GAP: Final = 4
+FORESEEN: Final = 99  # turns; a forecast further ahead says nothing
+
+
+def _part(name: str, **context: Any) -> str:
+    return render_to_string(f"web/parts/{name}.html", context)
+
+
+# --- The log -------------------------------------------------------------------------------------
+
+
+def log_html(chat: Chat, viewer: AbstractBaseUser | int) -> str:
+    """What stands in ``#log``: the last page of a chat, and a way to what was said before it."""
+    return pages_html(selectors.last_pages(chat), is_staff=_is_staff(viewer))
+
+
+def _is_staff(viewer: AbstractBaseUser | int) -> bool:
+    if isinstance(viewer, int):
+        staff = get_user_model()._default_manager.filter(pk=viewer, is_staff=True)
+        return staff.exists()
+    return bool(getattr(viewer, "is_staff", False))
+
+
+def pages_html(pages: Sequence[Page], *, is_staff: bool = False) -> str:
+    """Pages of a transcript, the oldest first, with dividers between sessions."""
+    older = None
+    for page in pages[1:]:
+        page.divider = True
+    if pages:
+        first = pages[0]
+        if first.has_more or (first.session.number > 1 and selectors.has_older(first)):
+            older = {"session": first.session.pk, "before": first.first_seq}
+    return _part("log", pages=pages, older=older, staff=is_staff)
+
+
+def version_html(page: Page) -> str:
+    """What was taken out of the context, to be read only."""
+    return _part("version", page=page, readonly=True)
+
+
+def turn_html(turn_id: int) -> str:
+    """The whole group of a turn, with an empty live part while it runs; '' if it is not shown."""
+    group = selectors.group_of(turn_id)
+    if group is None:
+        return ""
+    return _part("turn", group=group, staff=_owner_is_staff(group))
+
+
+def foot_html(turn_id: int) -> str:
+    """What stands below the answer of a turn."""
+    group = selectors.group_of(turn_id)
+    if group is None:
+        return ""
+    return _part("foot", group=group, staff=_owner_is_staff(group))
+
+
+def _owner_is_staff(group: Group) -> bool:
+    return group.turn is not None and bool(group.turn.chat.owner.is_staff)
+
+
+# --- Around it -----------------------------------------------------------------------------------
+
+
+def queue_html(session_id: int) -> str:
+    """The messages that wait; '' for none."""
+    return _part("queue", items=selectors.queue(session_id))
+
+
+def title_of(chat: Chat) -> str:
+    """What a chat is called; never empty."""
+    return chat.title or _("New chat")
+
+
+def head_html(chat: Chat) -> str:
+    """The title of a chat, its model and its menu."""
+    usable = selectors.endpoints()
+    chosen = next((each for each in usable if each.pk == chat.endpoint_id), None)
+    chosen = chosen or next(iter(usable), None)
+    return _part(
+        "head",
+        chat=chat,
+        title=title_of(chat),
+        endpoints=usable,
+        chosen=None if chosen is None else chosen.pk,
+        model=_("Offline model") if chosen is None else chosen.name,
+        staff=chat.owner.is_staff,
+    )
+
+
+def meter_html(meter: Mapping[str, Any]) -> str:
+    """How full the context is, as a bar and in words."""
+    left = meter.get("turns_left")
+    following = ""
+    if left is not None and left <= FORESEEN:
+        following = ngettext("≈ %d turn left", "≈ %d turns left", left) % left
+    label = _("Context: about {used} of {window} tokens. Show the split.").format(
+        used=tokens(meter["used"]), window=tokens(meter["window"])
+    )
+    is_estimate = bool(meter["is_estimate"])
+    legend = [
+        (_("System prompt"), "m-system", meter["system"], False),
+        (_("Tools"), "m-tools", meter["tools"], False),
+        (_("Summary"), "m-summary", meter["summary"], False),
+        (_("Messages"), "m-messages", meter["messages"], is_estimate),
+        (_("Free"), "m-free", meter["free"], False),
+        (_("Kept for the answer"), "m-reserve", meter["reserve"], False),
+    ]
+    return _part(
+        "meter",
+        meter=meter,
+        next=following,
+        label=label,
+        legend=legend,
+        bar=_bar(meter, "meter__bar"),
+        bar_large=_bar(meter, "meter__bar meter__bar--lg"),
+    )
+
+
+def _bar(meter: Mapping[str, Any], css: str) -> SafeString:
+    """The split as rectangles; widths are attributes, so that no style is needed."""
+    window = max(1, int(meter["window"]))
+    pieces: list[tuple[str, int, int]] = []
+    at = 0
+    for name in ("system", "tools", "summary", "messages"):
+        width = round(BAR * int(meter[name]) / window)
+        if width > 0:
+            width = max(width, 3)
+            pieces.append((f"m-{name}", at, width))
+            at += width + _GAP
+    reserve = round(BAR * int(meter["reserve"]) / window)
+    pieces.append(("m-reserve", BAR - reserve, reserve))
+    return format_html(
+        '<svg class="{}" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true" '
+        'focusable="false">{}</svg>',
+        css,
+        BAR,
+        format_html_join("", '<rect class="{}" x="{}" width="{}" height="10"/>', pieces),
+    )
+
+
+def notice_html(code: str, level: str, text: str) -> str:
+    """A line of ours in the log: an answer to a command, a warning."""
+    return _part("notice", code=code, level=level, text=text or words.sentence(code))
+
+
+def sidebar_html(
+    user: AbstractBaseUser, current: Chat | None = None, *, archived: bool = False
+) -> str:
+    """The list of a person's chats."""
+    bunches = selectors.sidebar(user.pk, current, archived=archived)
+    return _part("sidebar", bunches=bunches, new=_("New chat"), archived=archived)

@@ -1,0 +1,243 @@
+"""Codes as words for people: what happened, then what to do. Nothing here is for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+
+@dataclass(frozen=True)
+class Words:
+    """What happened, and what to do about it; ``operator``: what only an operator can do."""
+
+    what: str | Promise
+    then: str | Promise = ""
+    operator: str | Promise = ""
+    icon: str = "warn"
+
+
+_NOT_LOST: Final = _("Your message is kept.")
+
+ENDS: Final[Mapping[str, Words]] = {
+    # The model could not answer: chat.ErrorKind
+    "authentication": Words(
+        _("The model’s provider refuses the key."),
+        _("An operator can enter a new one; then try again. Your message is kept."),
+        _("Enter a new key under model endpoints."),
+        "key",
+    ),
+    "permission": Words(
+        _("The model’s provider does not allow this."),
+        _("Choose another model, or ask an operator. Your message is kept."),
+        _("The key may not use this model."),
+        "key",
+    ),
+    "not_found": Words(
+        _("The provider does not know this model."),
+        _("Choose another model, or ask an operator. Your message is kept."),
+        _("Check name and address of the endpoint."),
+    ),
+    "quota": Words(
+        _("The account with the model’s provider is used up."),
+        _("Choose another model, or ask an operator. Your message is kept."),
+        _("Top up the account, or add another endpoint."),
+    ),
+    "rate": Words(
+        _("The model’s provider is limiting requests."),
+        _("Nothing of your message is lost. Try again in a moment."),
+    ),
+    "overloaded": Words(
+        _("The model’s provider is overloaded."),
+        _("Nothing of your message is lost. Try again in a moment."),
+    ),
+    "too_long": Words(
+        _("The conversation is too long for this model."),
+        _("Start a new session with /new, or choose a model with a larger window."),
+    ),
+    "refused": Words(
+        _("The provider refused to answer this."),
+        _("Say it differently, or choose another model."),
+    ),
+    "unreachable": Words(
+        _("The model cannot be reached."),
+        _("Try again in a moment. Your message is kept."),
+        _("Check address and network of the endpoint."),
+        "offline",
+    ),
+    "blocked": Words(
+        _("The model’s address is not allowed."),
+        _("Ask an operator. Your message is kept."),
+        _("Allow the host in the settings, or correct the address of the endpoint."),
+    ),
+    "stalled": Words(_("The model stopped sending."), _("What came so far is kept. Try again.")),
+    "cut": Words(
+        _("The connection to the model broke off."), _("What came so far is kept. Try again.")
+    ),
+    "empty": Words(
+        _("The answer was empty."), _("The model returned no text. Try again."), icon="fail"
+    ),
+    "malformed": Words(
+        _("The model’s answer could not be read."),
+        _("Try again, or choose another model."),
+        icon="fail",
+    ),
+    "shut_down": Words(_("The answer was interrupted."), _("What came so far is kept.")),
+    # How a turn ended otherwise: turn.error_code
+    "stopped": Words(_("Stopped by you."), _("The text so far is kept."), icon="stopped"),
+    "worker_lost": Words(
+        _("The answer was interrupted: the process that wrote it is gone."),
+        _("The text so far is kept."),
+        icon="warn",
+    ),
+    "shutdown": Words(
+        _("The answer was interrupted by a restart."), _("The text so far is kept."), icon="warn"
+    ),
+    "length": Words(_("The answer reached its length limit."), icon="warn"),
+    "content_filter": Words(
+        _("The provider’s filter ended this answer."), _("Say it differently to go on.")
+    ),
+    "ceiling": Words(
+        _("The answer took longer than is allowed."),
+        _("What came so far is kept. Ask for less at once, or go on."),
+        icon="clock",
+    ),
+    "internal": Words(
+        _("Something went wrong on our side."),
+        _("Your message is kept. Try again; if it stays, tell an operator."),
+        _("The log has the details."),
+    ),
+    "dropped": Words(_("This message was not answered."), _("It was withdrawn before it began.")),
+    "taken_back": Words(_("Taken back."), icon="undo"),
+    "session_reset": Words(
+        _("Ended with the session."), _("A new session was begun."), icon="stopped"
+    ),
+    "deleted": Words(_("Ended when the chat was deleted."), icon="stopped"),
+    "ended": Words(_("The session had ended before this began."), icon="stopped"),
+}
+
+REFUSED: Final[Mapping[str, Words]] = {
+    # domain.Code, and what the socket adds
+    "not_found": Words(_("This does not exist any more, or it is not yours.")),
+    "empty": Words(_("There is nothing to send.")),
+    "too_large": Words(_("The message is too large."), _("Send it in parts.")),
+    "too_long": Words(
+        _("The message is too long for this model."),
+        _("Send it in parts, or choose a model with a larger window."),
+    ),
+    "id_reused": Words(_("This was sent before with other words."), _("Send it again.")),
+    "queue_full": Words(_("Too many messages are waiting."), _("Let some be answered first.")),
+    "too_many": Words(_("That was too much at once."), _("Try again in a moment.")),
+    "not_queued": Words(_("This message is not waiting any more."), _("It is being answered.")),
+    "nothing_runs": Words(_("Nothing is running.")),
+    "nothing_to_redo": Words(_("There is nothing here that could be done again.")),
+    "busy": Words(_("An answer is being written."), _("Stop it first, or wait for it.")),
+    "mismatch": Words(_("This belongs to another chat."), _("Reload the page.")),
+    "malformed": Words(_("This could not be read."), _("Reload the page.")),
+    "rate": Words(_("That was too much at once."), _("Try again in a moment.")),
+    "unknown_type": Words(_("This is not known here."), _("Reload the page.")),
+    "unavailable": Words(
+        _("The database is away for a moment."), _("Your message is kept; it is sent again.")
+    ),
+    "internal": Words(_("Something went wrong on our side."), _("Try again.")),
+    "ended": Words(_("This session has ended."), _("Send a message to begin a new one.")),
+}
+
+
+def end_words(code: str) -> Words:
+    """Words for how a turn ended; an unknown code has words too."""
+    return ENDS.get(code) or Words(_("The answer ended early."), _NOT_LOST)
+
+
+def sentence(code: str) -> str:
+    """One line for a code of either kind, for a frame or a notice."""
+    words = ENDS.get(code) or REFUSED.get(code) or ENDS["internal"]
+    return f"{words.what} {words.then}".strip()
+
+
+def refusal(code: str) -> str:
+    """One line for why something was not done."""
+    words = REFUSED.get(code) or REFUSED["internal"]
+    return f"{words.what} {words.then}".strip()
+
+
+def page_words() -> dict[str, str]:
+    """What the page's own script says, in the person's language."""
+    return {
+        "sending": gettext("Sending…"),
+        "sent": gettext("Sent"),
+        "waitsForWorker": gettext("Sent · waits to be picked up"),
+        "notSent": gettext("Not sent."),
+        "offlineKept": gettext("Not sent yet. It goes out when the connection is back."),
+        "retry": gettext("Retry"),
+        "edit": gettext("Edit"),
+        "discard": gettext("Discard"),
+        "cancel": gettext("Cancel"),
+        "save": gettext("Save"),
+        "sendAgain": gettext("Send again"),
+        "editHelp": gettext(
+            "The answers below are kept as an older version. A running answer is stopped first."
+        ),
+        "editMessage": gettext("Edit message"),
+        "you": gettext("You"),
+        "copy": gettext("Copy"),
+        "copied": gettext("Copied"),
+        "copyFailed": gettext("Copying is not allowed here. Select the text instead."),
+        "lost": gettext("Connection lost."),
+        "lostThen": gettext("The answer goes on without this tab; your draft is kept."),
+        "retryIn": gettext("Trying again in %s."),
+        "trying": gettext("Trying again…"),
+        "tryNow": gettext("Try now"),
+        "caughtUp": gettext("Connected again."),
+        "caughtUpThen": gettext("You are caught up."),
+        "signedOut": gettext("You were signed out."),
+        "signedOutThen": gettext("Your draft is kept in this browser."),
+        "signIn": gettext("Sign in"),
+        "notAllowed": gettext("You may not use this chat any more."),
+        "noChat": gettext("This chat is gone."),
+        "noChatThen": gettext("It was deleted, here or in another tab."),
+        "chatList": gettext("Go to your chats"),
+        "tooBig": gettext("The message is too large to be sent at once. Send it in parts."),
+        "limit": gettext("This is {size} kB; at most {limit} kB can be sent at once."),
+        "unknownCommand": gettext("There is no command {name}. Start with // to send it as text."),
+        "didYouMean": gettext(
+            "There is no command {name}. Did you mean {near}? Start with // to send it as text."
+        ),
+        "latest": gettext("Jump to latest"),
+        "latestNew": gettext("Jump to latest ({n} new)"),
+        "answerStarted": gettext("Hermes is answering."),
+        "answerDone": gettext("The answer is finished."),
+        "answerStopped": gettext("The answer was stopped."),
+        "answerFailed": gettext("The answer failed."),
+        "answerWaits": gettext("The answer waits."),
+        "queued": gettext("Added to the queue."),
+        "send": gettext("Send"),
+        "queue": gettext("Queue"),
+        "sends": gettext("sends"),
+        "queues": gettext("queues"),
+        "placeholder": gettext("Message Hermes"),
+        "placeholderBusy": gettext("Add to the queue, or / for commands"),
+        "thinking": gettext("Thinking"),
+        "thoughts": gettext("Thoughts"),
+        "writing": gettext("Writing"),
+        "firstWord": gettext("Waiting for the first word"),
+        "stopping": gettext("Stopping…"),
+        "deleted": gettext("Chat deleted"),
+        "archived": gettext("Chat archived"),
+        "undo": gettext("Undo"),
+        "failed": gettext("That did not work. Try again."),
+        "version": gettext("Version"),
+        "bringBack": gettext("Bring this version back"),
+        "close": gettext("Close"),
+        "draft": gettext("Draft"),
+        "rename": gettext("Rename chat"),
+        "title": gettext("Chat title"),
+        "titleNeeded": gettext("A title needs at least one letter."),
+        "olderFailed": gettext("Earlier messages could not be loaded. Try again."),
+        "older": gettext("Show earlier messages"),
+        "newSession": gettext("new session"),
+    }

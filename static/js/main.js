@@ -1,0 +1,101 @@
+// The chat page: its parts, wired to one socket.
+import { $, config, element, parse, visible, words } from "./page.js";
+import { actions, editLast, press, stop } from "./actions.js";
+import { banners } from "./banner.js";
+import { clocks, localise } from "./clocks.js";
+import { accepted, answered, back, box, composer, connectTo, isPending, resend, setBusy, shownFor, tooBig } from "./composer.js";
+import { dialogs, toast } from "./dialogs.js";
+import { keyboard } from "./keyboard.js";
+import { queue, queueSends, settle, showQueue } from "./queue.js";
+import { isAtEnd, onEnd, scrolling } from "./scroll.js";
+import { markRunning, refresh, sidebar } from "./sidebar.js";
+import { Socket } from "./socket.js";
+import { themes } from "./themes.js";
+import { onChange, onResync, showLog, showNotice, state, take } from "./transcript.js";
+
+const socket = new Socket(config.socket);
+let readSeq = 0, readSession = null;
+
+function read() {
+  if (document.hidden || !isAtEnd() || state.session === null || !state.lastSeq) return;
+  if (readSession === state.session && readSeq >= state.lastSeq) return;
+  if (socket.send({ type: "read", session: state.session, seq: state.lastSeq })) { readSession = state.session; readSeq = state.lastSeq; }
+}
+
+function showHead(frame) {
+  const holder = $("#head");
+  if (frame.html && !holder.querySelector("details[open]")) holder.replaceChildren(parse(frame.html));
+  if (frame.chat?.title) document.title = `${frame.chat.title} · Hermes`;
+}
+
+function showMeter(frame) {
+  const holder = $("#meter"), isOpen = holder.querySelector("details")?.open;
+  holder.replaceChildren(parse(frame.html));
+  if (isOpen) holder.querySelector("details").open = true;
+}
+
+function held(turn) { return $(`#pending [data-held="${turn}"]`); }
+
+// A turn that a worker has, but that has not begun: in a tab that did not send it, what was said.
+function showHeld(turn, text) {
+  if (!text || held(turn) || isPending(turn)) return;
+  showLog();
+  $("#pending").append(element("div", { className: "turn", data: { held: turn } }, element("article", { className: "msg msg--me msg--sending", "aria-label": words.you }, element("div", { className: "bubble", dir: "auto" }, visible(text)))));
+}
+
+function taken(frame) {
+  switch (frame.type) {
+    case "hello": case "session.changed":
+      take(frame);
+      showQueue(frame);
+      showHead({ html: frame.htmls?.chat, chat: frame.chat });
+      if (frame.htmls?.queue !== undefined) showQueue({ type: "queue", items: frame.queue, html: frame.htmls.queue });
+      if (frame.htmls?.meter) showMeter({ html: frame.htmls.meter });
+      if (frame.turn?.status === "held") showHeld(frame.turn.id, frame.turn.said);
+      if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
+      resend();
+      break;
+    case "turn.accepted": accepted(frame); break;
+    case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
+    case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
+    case "queue": showQueue(frame); break;
+    case "chat.changed": showHead(frame); break;
+    case "chat.branched": location.href = `/chats/${frame.chat}/`; break;
+    case "meter": if (frame.html) showMeter(frame); break;
+    case "sidebar": refresh(); break;
+    case "notice":
+      answered(frame);
+      if (frame.html) showNotice(frame.html);
+      if (frame.drafts?.length) { back(frame.drafts.join("\n\n")); box.focus({ preventScroll: true }); }
+      localise($("#notices"));
+      break;
+    case "error": if (!answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
+    default: take(frame);
+  }
+  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) held(frame.turn)?.remove();
+  if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
+  if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
+}
+
+themes();
+dialogs();
+scrolling();
+composer();
+queue();
+sidebar(() => Boolean(state.busy));
+clocks();
+actions(socket);
+keyboard({ stop, editLast, press });
+banners(socket);
+connectTo((frame) => socket.send(frame));
+queueSends((frame) => { if (!socket.send(frame)) toast(words.lost); });
+onChange((now) => { setBusy(Boolean(now.busy)); markRunning(Boolean(now.busy)); settle(); });
+onResync(() => socket.resync());
+onEnd(read);
+addEventListener("visibilitychange", read);
+socket.addEventListener("frame", ({ detail }) => taken(detail));
+socket.addEventListener("state", ({ detail: { state: now, code } }) => {
+  if (now === "lost" && code === 1009) tooBig();
+  document.documentElement.dataset.connection = now;
+});
+socket.connect();
