@@ -30,6 +30,7 @@ from . import reading
 from .cursor import Cursor, Move, Stream
 from .limits import Places, Rate
 from .reading import Viewer
+from .rendering import BlockSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class Hub:
             while stream.splitter is None or stream.fed < stream.end:
                 base, part = stream.base or 0, stream.part
                 if stream.splitter is None:
-                    stream.splitter, stream.fed = reading.new_splitter(), base
+                    stream.splitter, stream.fed = BlockSplitter(), base
                 text = stream.slice(stream.fed)
                 closed = await in_thread(reading.closed_blocks)(stream.splitter, text, base)
                 if stream.part != part:
