@@ -15,6 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
 
 pages = get_asgi_application()  # sets Django up; what follows needs it
 
+from hermes.web.consumers import RESTART  # noqa: E402
 from hermes.web.poller import hub  # noqa: E402
 from hermes.web.routing import sockets  # noqa: E402
 
@@ -40,6 +41,25 @@ def _begin_to_leave() -> Any:
 
 
 if "twisted.internet.reactor" in sys.modules:  # served by Daphne
+    from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
     from twisted.internet import reactor
 
+    class SaysWhy(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
+        """Closes with the code that says why: 1009 and 1002 where a client breaks a rule, which
+        autobahn answers by dropping the connection, and 1012, which it takes from no application.
+        """
+
+        def onConnect(self, request: Any) -> Any:
+            """Begin a connection."""
+            self.failByDrop = False
+            return super().onConnect(request)
+
+        def serverClose(self, code: int | None = None) -> None:
+            """Close the socket."""
+            if code == RESTART and self.state == self.STATE_OPEN:
+                self.sendCloseFrame(code=code, isReply=False)
+            else:
+                super().serverClose(code)
+
+    WebSocketFactory.protocol = SaysWhy
     reactor.addSystemEventTrigger("before", "shutdown", _begin_to_leave)  # type: ignore[arg-type]

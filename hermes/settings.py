@@ -145,6 +145,7 @@ DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), secre
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), secret=True)
 REDIS_PREFIX = env.text("HERMES_REDIS_PREFIX", default="hermes")
 DB_POOL = env.integer("HERMES_DB_POOL", default=16, low=2, high=200)
+ASGI_THREADS = env.integer("ASGI_THREADS", default=8, low=1, high=200)
 # How many processes hold a pool; a system check holds their sum against the server's limit.
 PROCESSES = env.integer("HERMES_PROCESSES", default=3, low=1, high=1000)
 # `celery` and `python -m celery`; not a folder further up that happens to have that name.

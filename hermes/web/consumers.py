@@ -109,7 +109,7 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
             return await self._leave(TOO_MANY, retry_after=30.0)
         self.uid, (self.chat_id, session) = uid, found
         query = parse_qs(self.scope["query_string"].decode("latin1"))
-        html = query.get("html") != ["0"] and reading.fragments() is not None
+        html = query.get("html") != ["0"]
         self.cursor = Cursor(html=html, session=session)
         self._is_open = True
         await self.hub.add(self)  # before anything is read: what moves from now on wakes us

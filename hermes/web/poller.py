@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -31,6 +30,7 @@ from . import reading
 from .cursor import Cursor, Move, Stream
 from .limits import Places, Rate
 from .reading import Viewer
+from .rendering import BlockSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
-_threads = ThreadPoolExecutor(int(os.environ.get("ASGI_THREADS", "8")), "socket")
+_threads = ThreadPoolExecutor(settings.ASGI_THREADS, "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
 
@@ -233,7 +233,7 @@ class Hub:
             while stream.splitter is None or stream.fed < stream.end:
                 base, part = stream.base or 0, stream.part
                 if stream.splitter is None:
-                    stream.splitter, stream.fed = reading.new_splitter(), base
+                    stream.splitter, stream.fed = BlockSplitter(), base
                 text = stream.slice(stream.fed)
                 closed = await in_thread(reading.closed_blocks)(stream.splitter, text, base)
                 if stream.part != part:

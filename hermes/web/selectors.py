@@ -108,8 +108,9 @@ def _add_rowless(page: Page) -> None:
     """Turns that stand at the end without a row of their own: running ones, and failed answers."""
     last = page.groups[-1].last_seq if page.groups else 0
     shown = {group.turn.pk for group in page.groups if group.turn is not None}
-    turns = Turn.objects.filter(session_id=page.session.pk, first_seq__gt=last).defer("text")
-    newest = turns.order_by("-first_seq", "-pk").first()
+    own = Message.objects.filter(session_id=page.session.pk, turn=OuterRef("pk"))
+    turns = Turn.objects.filter(~Exists(own), session_id=page.session.pk, first_seq__gt=last)
+    newest = turns.defer("text").order_by("-first_seq", "-pk").first()
     if newest is not None and newest.pk not in shown:
         page.groups.append(groups.build([], turn=newest, session_id=page.session.pk))
 
@@ -182,8 +183,8 @@ def group_of(turn_id: int) -> Group | None:
         return None
     rows = Message.objects.filter(session_id=turn.session_id, turn=turn).live()
     own = _take(list(_shown(rows).order_by("seq")[:ROWS]))
-    if not own and turn.first_seq is None:
-        return None
+    if not own and (turn.first_seq is None or Message.objects.filter(turn=turn).exists()):
+        return None  # it has not begun, or all of it is out of the context
     is_past = turn.session_id != turn.chat.current_id
     group = groups.build(own, turn=turn, session_id=turn.session_id, is_past=is_past)
     if is_past:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .base import BUSY_TURN, OPEN_TURN
 from .chats import Chat, Session
 from .endpoints import ModelEndpoint
 from .journal import ClientRequest, History, Periodic
@@ -9,6 +10,8 @@ from .messages import Message, Rewind, Summary
 from .turns import Turn, TurnChunk
 
 __all__ = [
+    "BUSY_TURN",
+    "OPEN_TURN",
     "Chat",
     "ClientRequest",
     "History",

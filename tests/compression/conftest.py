@@ -82,4 +82,7 @@ def newest_attempt() -> CompactionAttempt:
 
 def until(condition, seconds: float = 10.0):
     """Wait for something to become true."""
-    return wait_for(lambda: {"counts": None, "value": condition()}, lambda seen: seen["value"], seconds)
+    def look():
+        return {"counts": None, "value": condition()}
+
+    return wait_for(look, lambda seen: seen["value"], seconds)

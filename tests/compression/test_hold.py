@@ -77,9 +77,8 @@ class TestDeferred:
         scripted.release("go")
 
     def test_it_is_adopted_late(self, deferred, scripted, worker):
-        before = list(
-            Message.objects.filter(session__chat=deferred.chat, seq__gt=6).values_list("seq", "text")
-        )
+        above = Message.objects.filter(session__chat=deferred.chat, seq__gt=6)
+        before = list(above.values_list("seq", "text"))
         scripted.release("go")
         worker[0].join(10)
         summary = Summary.objects.get()
@@ -87,8 +86,7 @@ class TestDeferred:
         assert (attempt.status, attempt.watermark) == ("committed", 6)
         assert summary.covers_through <= 6
         assert session(deferred).summary == summary
-        rows = Message.objects.filter(session__chat=deferred.chat, seq__gt=6)
-        assert list(rows.values_list("seq", "text")) == before
+        assert list(above.all().values_list("seq", "text")) == before
         assert not Cooldown.objects.exists()
         assert streak(deferred) == 0
         scripted.wait(lambda report: report["counts"]["fake-sum"] == {"open": 0, "closed": 1})

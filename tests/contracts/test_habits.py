@@ -29,8 +29,8 @@ ATOMIC = {
 WRITERS = (
     "sessions_app/intake/",
     "sessions_app/transcript/",
-    "compression_app/intake.py",
-    "compression_app/fence.py",
+    "compression_app/intake",
+    "compression_app/fence",
 )
 
 

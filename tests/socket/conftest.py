@@ -23,6 +23,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from hermes.management.start.programs import MAX_FRAME_BYTES
 from tests import factories
 
+APPLICATION = "socket-tests"
 BASE = Path(__file__).resolve().parents[2]
 
 
@@ -137,7 +138,9 @@ class Worker(Process):
 @pytest.fixture
 def socket_environment(transactional_db, process_environment) -> dict[str, str]:
     """The environment of our processes in these tests."""
-    return {**process_environment, "HERMES_SWEEP_SECONDS": "1"}
+    # By this name their connections are told from those of the tests.
+    url = f"{process_environment['DATABASE_URL']}?application_name={APPLICATION}"
+    return {**process_environment, "DATABASE_URL": url, "HERMES_SWEEP_SECONDS": "1"}
 
 
 @pytest.fixture

@@ -15,7 +15,18 @@ from tests.web.safety import problems
 
 LINES = st.sampled_from(
     [
-        *("", "", "", "word", "  indented", "    code", "- item", "  more of it", "1. one", "12) x"),
+        *(
+            "",
+            "",
+            "",
+            "word",
+            "  indented",
+            "    code",
+            "- item",
+            "  more of it",
+            "1. one",
+            "12) x",
+        ),
         *("```", "```py", "~~~", "  ```", "- ```", "> quote", "> ```", "# title", "| a | b |"),
         *("|---|---|", "$$", "x = 1", "---", "* * *", "[a]: http://a.test", "[a]", "\t- deep"),
         *("-", "1.", "\r", "a\r", "é😀", "````", "****", "   - three", "+ plus", " \t "),
