@@ -69,7 +69,7 @@ def standing() -> Iterator[Ground]:
 def without_hints() -> Iterator[None]:
     """Nothing is published and nothing pushed: only rows are measured."""
     with (
-        mock.patch("hermes.lib.hints.enqueue", lambda *_: False),
-        mock.patch("hermes.lib.hints.push", lambda *_: None),
+        mock.patch("hermes.lib.hints.enqueue", return_value=False),
+        mock.patch("hermes.lib.hints.push", return_value=None),
     ):
         yield

@@ -10,6 +10,8 @@ from sessions_app import transcript
 from sessions_app.models import Message, Session, Summary, Turn
 from tests import factories, states
 
+from .ground import without_hints
+
 QUESTION = "What about the harbour, the tide tables and the third boat? " * 3
 ANSWER = "The third boat leaves **with the tide**; `tide.csv` has the hours of this week. " * 4
 
@@ -38,7 +40,8 @@ def long_session(messages: int, *, covered: int = 0, owner: Any = None) -> state
     Every number on the rows is true: ``check_invariants`` finds nothing.
     """
     state = states.State(factories.chat(owner))
-    turn = factories.say(state.chat, QUESTION)
+    with without_hints():  # no worker is to have it
+        turn = factories.say(state.chat, QUESTION)
     claimed = transcript.claim(turn.session_id)
     transcript.start(claimed)
     transcript.finish(claimed, transcript.Step(text=ANSWER, model_name="seeded"))
