@@ -107,6 +107,7 @@ class Turn(Leased):
             models.Index("wait_until", name="turn_waiting", condition=Q(status="waiting")),
             models.Index("session", "changed", name="turn_changes"),
             models.Index("session", "first_seq", name="turn_order"),
+            models.Index("session", name="turn_open", condition=Q(status__in=OPEN_TURN)),
             models.Index(F("id").desc(), "status", name="turn_newest"),
         ]
 
