@@ -25,7 +25,7 @@ Words with `code`, **weight** and [a link](http://a.test/).
 | `orders_with_a_very_long_name_that_needs_room` | 41,822,907,000 |
 
 ```python
-def answer(question: str) -> str:  # a comment that goes on for so long that no phone shows all of it
+def answer(question: str) -> str:  # goes on for so long that no phone shows all of it
     return "42"
 ```
 
@@ -74,15 +74,17 @@ def every_state(chat: Chat) -> None:
 
     turn("what is there " * 12, ANSWER, "completed")
     used = turn("use tools", "", "completed")
+    asked = [
+        {"id": "1", "name": "read_file", "arguments": '{"path": "a/b"}'},
+        {"id": "2", "name": "run_query", "arguments": '{"sql": "SELECT 1"}'},
+    ]
+    came = {"role": "tool", "kind": "result"}
     for row in (
-        {"role": "assistant", "parts": {"calls": [
-            {"id": "1", "name": "read_file", "arguments": '{"path": "a/b"}'},
-            {"id": "2", "name": "run_query", "arguments": '{"sql": "SELECT 1"}'},
-        ]}},
-        {"role": "tool", "kind": "result", "text": "x" * 300, "parts": {"call_id": "1", "name": "read_file", "ok": True}},
-        {"role": "tool", "kind": "result", "text": "no", "parts": {"call_id": "2", "name": "run_query", "ok": False}},
+        {"role": "assistant", "parts": {"calls": asked}},
+        {**came, "text": "x" * 300, "parts": {"call_id": "1", "name": "read_file", "ok": True}},
+        {**came, "text": "no", "parts": {"call_id": "2", "name": "run_query", "ok": False}},
         {"role": "assistant", "text": "Done."},
-    ):  # fmt: skip
+    ):
         seq += 1
         Message.objects.create(session=session, turn=used, seq=seq, **row)
     turn("stop it", "Half of an", "cancelled", "stopped")
@@ -96,6 +98,7 @@ def every_state(chat: Chat) -> None:
 def serious(page) -> list[str]:
     """What an accessibility check finds that would keep somebody out."""
     found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]})
+    assert len(found.response["passes"]) >= 10  # it has looked
     return [
         f"{each['id']}: {node['html'][:160]}"
         for each in found.response["violations"]
@@ -196,6 +199,7 @@ def test_everything_by_keyboard(chat, scripted, tab: OpenTab):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("k")
     assert "turn" in page.evaluate("document.activeElement.className")
+    page.wait_for_selector(".row__link")
     page.keyboard.press("g")
     page.keyboard.press("l")
     assert "row__link" in page.evaluate("document.activeElement.className")
@@ -265,9 +269,7 @@ def test_a_long_chat_keeps_its_place_and_its_page_small(chat, scripted, tab: Ope
     page.click("#jump button")
     one.until("document.querySelector('#jump').hidden")
     one.send("say 2 words")
-    one.done(
-        201 - page.evaluate("document.querySelectorAll('#log .turn:not([data-status])').length")
-    )
+    one.done(1)
     assert page.locator("#log .turn").count() <= 200
     assert page.locator("#older").count() == 1
 
@@ -295,8 +297,9 @@ def test_the_ear_hears_sentences_and_changes_not_letters(chat, scripted, tab: Op
     page.evaluate(
         """() => {
           window.heard = [];
-          new MutationObserver(() => window.heard.push(document.querySelector("#say").textContent))
-            .observe(document.querySelector("#say"), { childList: true, characterData: true, subtree: true });
+          const say = document.querySelector("#say");
+          new MutationObserver(() => window.heard.push(say.textContent)).observe(
+            say, { childList: true, characterData: true, subtree: true });
         }"""
     )
     one.send("go")
