@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -45,6 +46,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
+LEAVING: Final = threading.Event()  # this process is being stopped
 _threads = ThreadPoolExecutor(int(os.environ.get("ASGI_THREADS", "8")), "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
@@ -123,7 +125,6 @@ class Hub:
     """The sockets of this process, and what wakes them."""
 
     def __init__(self) -> None:
-        self.is_leaving = False
         self.places = Places(settings.HERMES_SOCKETS, settings.HERMES_SOCKETS_A_PERSON)
         self.sockets: set[Socket] = set()
         self._rates: dict[int, Rate] = {}
@@ -139,12 +140,15 @@ class Hub:
         self._regroup = asyncio.Event()
         self._regrouped = asyncio.Event()
         self._came = asyncio.Event()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._login_at = time.monotonic()
         for run in (self._listen, self._clock):
             self.spawn(run())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process is being stopped: it takes no new sockets."""
+        return LEAVING.is_set()
 
     # --- Sockets
 
@@ -157,7 +161,6 @@ class Hub:
     async def add(self, socket: Socket) -> None:
         """Let a socket hear of its chat and session; waits a moment until the layer has it."""
         self.sockets.add(socket)
-        self._emptied.clear()
         self._chats[socket.chat_id].add(socket)
         self.file(socket, socket.cursor.session)
         self._came.set()
@@ -183,8 +186,6 @@ class Hub:
     def discard(self, socket: Socket) -> None:
         """Forget a socket."""
         self.sockets.discard(socket)
-        if not self.sockets:
-            self._emptied.set()
         self._drop(self._chats, socket.chat_id, socket)
         if (session := self._places.pop(socket, None)) is not None:
             self._drop(self._sessions, session, socket)
@@ -201,10 +202,6 @@ class Hub:
         if len(self._rates) > 10_000:
             self._rates.clear()
         return self._rates.setdefault(user_id, Rate(settings.HERMES_SENDS_A_MINUTE))
-
-    async def emptied(self) -> None:
-        """Wait until there is no socket."""
-        await self._emptied.wait()
 
     def _wake(self, sockets: Iterable[Socket], *, rows: bool = False) -> None:
         for socket in list(sockets):
@@ -256,7 +253,7 @@ class Hub:
 
     async def _repair(self, stream: Stream) -> None:
         try:
-            while stream.session in self._sessions:
+            while self._is_followed(stream):
                 at = stream.end
                 text = await in_thread(reading.stored)(stream.turn, stream.run, at)
                 if stream.take(at, text) is Move.GREW:
@@ -268,6 +265,10 @@ class Hub:
             logger.warning("stream not repaired", extra={"cause": str(error)})
         finally:
             self._repairs.discard((stream.turn, stream.run))
+
+    def _is_followed(self, stream: Stream) -> bool:
+        sockets = self._sessions.get(stream.session, set())
+        return any(socket.cursor.follows(stream.turn, stream.run) for socket in sockets)
 
     # --- Hints
 
