@@ -87,10 +87,7 @@ SELECT 's', s.id, s.version, t.id, t.fence_token,
        c.reached, NULL::timestamptz
 FROM unnest(%(sessions)s::bigint[]) AS w(id)
 JOIN sessions_app_session s ON s.id = w.id
-LEFT JOIN LATERAL (
-    SELECT id, fence_token, status, started_at FROM sessions_app_turn
-    WHERE session_id = s.id AND status IN ('running', 'waiting') LIMIT 1
-) t ON true
+LEFT JOIN sessions_app_turn t ON t.session_id = s.id AND t.status IN ('running', 'waiting')
 LEFT JOIN LATERAL (
     SELECT "offset" + length(text) AS reached FROM sessions_app_turnchunk
     WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
@@ -103,11 +100,11 @@ UNION ALL
 SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at)
 FROM (
     SELECT owner_id, touched_at FROM sessions_app_chat
-    WHERE touched_at > clock_timestamp() - interval '15 seconds'
+    WHERE touched_at > statement_timestamp() - interval '15 seconds'
     UNION ALL
     SELECT c.owner_id, s.touched_at
     FROM sessions_app_session s JOIN sessions_app_chat c ON c.id = s.chat_id
-    WHERE s.touched_at > clock_timestamp() - interval '15 seconds'
+    WHERE s.touched_at > statement_timestamp() - interval '15 seconds'
 ) r
 WHERE r.owner_id = ANY(%(users)s::bigint[])
 GROUP BY r.owner_id

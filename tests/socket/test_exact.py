@@ -37,7 +37,7 @@ WORDS = [
 ]
 
 
-def prose(seed: int, words: int = 60) -> str:
+def prose(seed: int, words: int = 100) -> str:
     """An answer of its own for each turn, with signs of every width."""
     chosen = random.Random(seed)
     return " ".join(chosen.choice(WORDS) + str(chosen.randint(0, 99)) for _ in range(words))
@@ -205,7 +205,7 @@ async def test_the_worker_is_killed_three_times(chats, own_web, own_worker, caps
         async def kill():
             while len(kills) < 3:
                 busy = [t for c in clients for t in c.turns.values() if t.status == "running"]
-                if any(len(turn.text) > 100 for turn in busy):
+                if any(100 < len(turn.text) < 500 for turn in busy):
                     own_worker.kill()
                     kills.append(time.monotonic())
                     own_worker.start()

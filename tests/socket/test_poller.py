@@ -49,6 +49,11 @@ def fill(owner) -> None:
             "SELECT t.id, 1, n, n * 100, repeat('x', 100) "
             "FROM sessions_app_turn t, generate_series(0, 19) n"
         )
+        for table in ("chat", "session"):
+            cursor.execute(
+                f"UPDATE sessions_app_{table} SET touched_at = clock_timestamp() - interval '1 day'"
+                " WHERE id % 20 <> 0"
+            )
         cursor.execute("ANALYZE")
 
 
