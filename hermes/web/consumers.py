@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
@@ -292,7 +293,7 @@ async def _carry_out_stop(turn: Turn) -> None:
     await asyncio.sleep(STOP_SECONDS)
     try:
         await in_thread(intake.end_stopped)(turn)
-    except DatabaseError as error:
+    except (DatabaseError, ObjectDoesNotExist) as error:
         logger.warning("stop left to the sweep", extra={"cause": str(error)})
 
 
