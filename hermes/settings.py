@@ -158,6 +158,7 @@ def _database(url: str) -> dict[str, Any]:
         "synchronous_commit": "on",
     }
     parsed["CONN_MAX_AGE"] = 0  # the pool keeps connections, not the threads
+    parsed["CONN_HEALTH_CHECKS"] = True  # none that broke while it lay in the pool is handed out
     parsed["OPTIONS"] = {
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
@@ -109,7 +110,7 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
             return await self._leave(TOO_MANY, retry_after=30.0)
         self.uid, (self.chat_id, session) = uid, found
         query = parse_qs(self.scope["query_string"].decode("latin1"))
-        html = query.get("html") != ["0"] and reading.fragments() is not None
+        html = query.get("html") != ["0"]
         self.cursor = Cursor(html=html, session=session)
         self._is_open = True
         await self.hub.add(self)  # before anything is read: what moves from now on wakes us
@@ -292,7 +293,7 @@ async def _carry_out_stop(turn: Turn) -> None:
     await asyncio.sleep(STOP_SECONDS)
     try:
         await in_thread(intake.end_stopped)(turn)
-    except DatabaseError as error:
+    except (DatabaseError, ObjectDoesNotExist) as error:
         logger.warning("stop left to the sweep", extra={"cause": str(error)})
 
 

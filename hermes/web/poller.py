@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -31,6 +32,7 @@ from . import reading
 from .cursor import Cursor, Move, Stream
 from .limits import Places, Rate
 from .reading import Viewer
+from .rendering import BlockSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
+LEAVING: Final = threading.Event()  # this process is being stopped
 _threads = ThreadPoolExecutor(int(os.environ.get("ASGI_THREADS", "8")), "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
@@ -84,10 +87,7 @@ SELECT 's', s.id, s.version, t.id, t.fence_token,
        c.reached, NULL::timestamptz
 FROM unnest(%(sessions)s::bigint[]) AS w(id)
 JOIN sessions_app_session s ON s.id = w.id
-LEFT JOIN LATERAL (
-    SELECT id, fence_token, status, started_at FROM sessions_app_turn
-    WHERE session_id = s.id AND status IN ('running', 'waiting') LIMIT 1
-) t ON true
+LEFT JOIN sessions_app_turn t ON t.session_id = s.id AND t.status IN ('running', 'waiting')
 LEFT JOIN LATERAL (
     SELECT "offset" + length(text) AS reached FROM sessions_app_turnchunk
     WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
@@ -100,11 +100,11 @@ UNION ALL
 SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at)
 FROM (
     SELECT owner_id, touched_at FROM sessions_app_chat
-    WHERE touched_at > clock_timestamp() - interval '15 seconds'
+    WHERE touched_at > statement_timestamp() - interval '15 seconds'
     UNION ALL
     SELECT c.owner_id, s.touched_at
     FROM sessions_app_session s JOIN sessions_app_chat c ON c.id = s.chat_id
-    WHERE s.touched_at > clock_timestamp() - interval '15 seconds'
+    WHERE s.touched_at > statement_timestamp() - interval '15 seconds'
 ) r
 WHERE r.owner_id = ANY(%(users)s::bigint[])
 GROUP BY r.owner_id
@@ -122,7 +122,6 @@ class Hub:
     """The sockets of this process, and what wakes them."""
 
     def __init__(self) -> None:
-        self.is_leaving = False
         self.places = Places(settings.HERMES_SOCKETS, settings.HERMES_SOCKETS_A_PERSON)
         self.sockets: set[Socket] = set()
         self._rates: dict[int, Rate] = {}
@@ -138,12 +137,15 @@ class Hub:
         self._regroup = asyncio.Event()
         self._regrouped = asyncio.Event()
         self._came = asyncio.Event()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._login_at = time.monotonic()
         for run in (self._listen, self._clock):
             self.spawn(run())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process is being stopped: it takes no new sockets."""
+        return LEAVING.is_set()
 
     # --- Sockets
 
@@ -156,7 +158,6 @@ class Hub:
     async def add(self, socket: Socket) -> None:
         """Let a socket hear of its chat and session; waits a moment until the layer has it."""
         self.sockets.add(socket)
-        self._emptied.clear()
         self._chats[socket.chat_id].add(socket)
         self.file(socket, socket.cursor.session)
         self._came.set()
@@ -182,8 +183,6 @@ class Hub:
     def discard(self, socket: Socket) -> None:
         """Forget a socket."""
         self.sockets.discard(socket)
-        if not self.sockets:
-            self._emptied.set()
         self._drop(self._chats, socket.chat_id, socket)
         if (session := self._places.pop(socket, None)) is not None:
             self._drop(self._sessions, session, socket)
@@ -200,10 +199,6 @@ class Hub:
         if len(self._rates) > 10_000:
             self._rates.clear()
         return self._rates.setdefault(user_id, Rate(settings.HERMES_SENDS_A_MINUTE))
-
-    async def emptied(self) -> None:
-        """Wait until there is no socket."""
-        await self._emptied.wait()
 
     def _wake(self, sockets: Iterable[Socket], *, rows: bool = False) -> None:
         for socket in list(sockets):
@@ -233,7 +228,7 @@ class Hub:
             while stream.splitter is None or stream.fed < stream.end:
                 base, part = stream.base or 0, stream.part
                 if stream.splitter is None:
-                    stream.splitter, stream.fed = reading.new_splitter(), base
+                    stream.splitter, stream.fed = BlockSplitter(), base
                 text = stream.slice(stream.fed)
                 closed = await in_thread(reading.closed_blocks)(stream.splitter, text, base)
                 if stream.part != part:
@@ -255,7 +250,7 @@ class Hub:
 
     async def _repair(self, stream: Stream) -> None:
         try:
-            while stream.session in self._sessions:
+            while self._is_followed(stream):
                 at = stream.end
                 text = await in_thread(reading.stored)(stream.turn, stream.run, at)
                 if stream.take(at, text) is Move.GREW:
@@ -267,6 +262,10 @@ class Hub:
             logger.warning("stream not repaired", extra={"cause": str(error)})
         finally:
             self._repairs.discard((stream.turn, stream.run))
+
+    def _is_followed(self, stream: Stream) -> bool:
+        sockets = self._sessions.get(stream.session, set())
+        return any(socket.cursor.follows(stream.turn, stream.run) for socket in sockets)
 
     # --- Hints
 

@@ -6,12 +6,11 @@ Each look is one consistent snapshot, so that version, rows and streamed text be
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Final
 
 from django.conf import settings
@@ -21,12 +20,14 @@ from django.db.models import Max, Sum
 from django.utils.module_loading import import_string
 
 from hermes.lib import tokens
+from hermes.lib.db import retrying
 from sessions_app import domain, intake, runner
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.endpoints import model_for
 from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
 from sessions_app.transcript import context
 
+from . import fragments, rendering
 from .cursor import ENDED, Closed, Cursor, Live, Seen, Stream, TurnSeen
 from .limits import FRAME_BYTES
 
@@ -49,6 +50,7 @@ class Viewer:
     stamp: str  # changes with the password
 
 
+@retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
     if not login:
@@ -74,6 +76,7 @@ WHERE u.id IS NULL OR l.session_key IS NULL
 """
 
 
+@retrying
 def signed_out(viewers: Sequence[Viewer]) -> list[Viewer]:
     """Those whose login has ended, or who may not sign in any more; one query for all."""
     if not viewers:
@@ -102,12 +105,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def fragments() -> ModuleType | None:
-    """The module that makes html of rows, where it is installed."""
-    name = "hermes.web.fragments"
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
-
-
+@retrying
 def look(
     viewer: Viewer,
     uid: str,
@@ -206,9 +204,8 @@ def _with_content(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> Turn
     messages = list(Message.objects.filter(turn_id=turn.id).order_by("seq"))
     answers = [each.text for each in messages if each.role == MessageRole.ASSISTANT]
     content: dict[str, Any] = {"seq": messages[-1].seq if messages else None}
-    web = fragments() if cursor.html else None
     followed = cursor.follows(turn.id, turn.run)
-    if web is None:
+    if not cursor.html:
         content["messages"] = [message_part(each) for each in messages]
         if followed and turn.status in ENDED:
             content["said"] = "".join(answers)
@@ -216,26 +213,20 @@ def _with_content(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> Turn
     last = len(answers[-1]) if answers else 0
     same_part = followed and stream is not None and cursor.base == turn.base - last
     if turn.status == TurnStatus.COMPLETED and same_part and stream is not None and answers:
-        rendering = importlib.import_module("hermes.web.rendering")
-        final: list[str] = rendering.final_blocks(answers[-1])
+        final = rendering.final_blocks(answers[-1])
         sent = [block.html for block in stream.blocks[: cursor.k]]
         content["blocks"] = [
             {"k": k, "html": html}
             for k, html in enumerate(final)
             if k >= len(sent) or sent[k] != html
         ]
-        content |= {"total": len(final), "foot": web.foot_html(turn.id)}
+        content |= {"total": len(final), "foot": fragments.foot_html(turn.id)}
     else:
-        content["html"] = web.turn_html(turn.id)
+        content["html"] = fragments.turn_html(turn.id)
     return TurnSeen(**{**vars(turn), **content})
 
 
-def new_splitter() -> Any:
-    """What closes the blocks of one stream."""
-    return importlib.import_module("hermes.web.rendering").BlockSplitter()
-
-
-def closed_blocks(splitter: Any, text: str, base: int) -> list[Closed]:
+def closed_blocks(splitter: rendering.BlockSplitter, text: str, base: int) -> list[Closed]:
     """The blocks that more text of a stream closes, at offsets of the stream."""
     return [
         Closed(block.k, base + block.start, base + block.end, block.html)
@@ -254,6 +245,7 @@ def _live(turn: TurnSeen) -> Live | None:
     return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
 
 
+@retrying
 def stored(turn: int, run: int, offset: int) -> str:
     """What chunks hold of a run from an offset on, as far as no piece is missing."""
     chunks = TurnChunk.objects.filter(turn_id=turn, run=run)
@@ -286,9 +278,8 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
             "frame_bytes": FRAME_BYTES,
         },
     }
-    web = fragments() if html else None
-    if web is not None:
-        told["html"] = web.log_html(chat, viewer.user_id)
+    if html:
+        told["html"] = fragments.log_html(chat, viewer.user_id)
     elif session is not None:
         newest = Message.objects.filter(session=session).live().order_by("-seq")[:MESSAGES]
         told["messages"] = [message_part(each) for each in reversed(newest)]
@@ -299,18 +290,15 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
 
 def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:
     """The fragments of what changed beside the log."""
-    web = fragments()
-    if web is None:
-        return {}
     made: dict[str, str] = {}
     moved = seen.whole is not None or list(seen.queue) != list(cursor.queue)
     if seen.session is not None and moved:
-        made["queue"] = web.queue_html(seen.session)
+        made["queue"] = fragments.queue_html(seen.session)
     if seen.chat_part is not None or seen.whole is not None:
-        made["chat"] = web.head_html(chat)
+        made["chat"] = fragments.head_html(chat)
     meter = seen.meter if seen.whole is None else seen.whole["meter"]
     if meter is not None:
-        made["meter"] = web.meter_html(meter)
+        made["meter"] = fragments.meter_html(meter)
     return made
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from hermes.lib.db import retrying
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import commands, frames, reading
+from . import commands, fragments, frames, reading
 from .cursor import Frame
 from .reading import Viewer
 
@@ -97,11 +98,11 @@ def _told(reply: commands.Reply, ref: str | None) -> Outcome:
     asked = Turn.objects.filter(pk=stop, status="running", stop_asked_at__isnull=False)
     if ref is not None:
         told["ref"] = ref
-    if (web := reading.fragments()) is not None:
-        told["html"] = web.notice_html(told["code"], told["level"], told["text"])
+    told["html"] = fragments.notice_html(told["code"], told["level"], told["text"])
     return Outcome([{"type": "notice", **told}], stopping=asked.first() if stop else None)
 
 
+@retrying
 def find_chat(viewer: Viewer, uid: str) -> tuple[int, int | None] | None:
     """A person's chat and its current session; None if it does not exist for them."""
     found: tuple[int, int | None] | None = (

@@ -131,9 +131,10 @@ class Client:
     async def submit(self, text: str, key: str = "", seconds: float = 10) -> dict[str, Any]:
         """Send a message; the answer to it."""
         key = key or f"k{random.getrandbits(60):x}"
-        await self.send("turn.submit", id=key, text=text, ref=key)
+        ref = f"r{random.getrandbits(60):x}"
+        await self.send("turn.submit", id=key, text=text, ref=ref)
         return await self.until(
-            lambda: next((f for f in self.frames if f.get("ref") == key), None), seconds
+            lambda: next((f for f in self.frames if f.get("ref") == ref), None), seconds
         )
 
     async def ended(self, turn: int, seconds: float = 20) -> TurnText:

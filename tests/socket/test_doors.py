@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 import uuid
@@ -18,7 +19,7 @@ from sessions_app.models import Chat, Message, Turn
 from tests import factories
 
 from .client import Client
-from .conftest import Web, rows, sign_in, someone
+from .conftest import Web, rows, someone
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 
@@ -52,7 +53,8 @@ async def test_only_our_origins_may_open_a_socket(web):
         "file://",
         f"http://user@evil.example:{web.port}",
     ):
-        assert await refused(web, chat.uid, cookie, origin=origin) == 403, origin
+        # 400: the server itself cannot read it
+        assert await refused(web, chat.uid, cookie, origin=origin) in {400, 403}, origin
     async with Client(web.address, str(chat.uid), cookie, origin=f"HTTP://{ours}") as client:
         await client.frame("hello")
 
@@ -165,7 +167,7 @@ async def test_frames_that_cannot_be_read_are_answered_and_the_socket_stays(web)
 
 async def test_what_belongs_to_others_cannot_be_steered(web):
     theirs, cookie = await rows(someone)()
-    ours, mine = await rows(someone)()
+    ours, _mine = await rows(someone)()
     other = await rows(factories.say)(ours, "ours")
     async with Client(web.address, str(theirs.uid), cookie) as client:
         await client.frame("hello")
@@ -192,10 +194,8 @@ async def test_a_frame_that_is_too_big_closes_with_1009(web):
     chat, cookie = await rows(someone)()
     client = await Client(web.address, str(chat.uid), cookie).open()
     await client.frame("hello")
-    with pytest.raises(websockets.ConnectionClosed):
+    with contextlib.suppress(websockets.ConnectionClosed):
         await client.connection.send("x" * (2 * 1024 * 1024 + 1))
-        await client.connection.wait_closed()
-        await client.connection.send("")
     await client.until(lambda: client.close_code)
     assert client.close_code == 1009
     async with Client(web.address, str(chat.uid), cookie) as again:
