@@ -57,7 +57,6 @@ function taken(frame) {
       break;
     case "turn.accepted": accepted(frame); refreshIfNew(); break;
     case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
-    case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
     case "queue": showQueue(frame); break;
     case "chat.changed": showHead(frame); break;
     case "chat.branched": location.href = `/chats/${frame.chat}/`; break;
@@ -72,7 +71,8 @@ function taken(frame) {
     case "error": if (!answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
     default: take(frame);
   }
-  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) held(frame.turn)?.remove();
+  // There may be no turn.started before an end.
+  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) { held(frame.turn)?.remove(); if (document.getElementById(`turn-${frame.turn}`)) shownFor((each) => each.turn === frame.turn); }
   if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
   if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
 }
