@@ -9,3 +9,7 @@ class CompressionConfig(AppConfig):
     """Configuration of ``compression_app``."""
 
     name = "compression_app"
+
+    def ready(self) -> None:
+        """Listen to the transcript's hints."""
+        from . import receivers as _receivers  # noqa: F401 - needs loaded models

@@ -11,5 +11,6 @@ class HermesConfig(AppConfig):
     name = "hermes"
 
     def ready(self) -> None:
-        """Import the Celery application, so that hints go to the right broker."""
+        """Import the Celery application, so that hints go to the right broker, and the checks."""
         from . import celery as _celery  # noqa: F401 - needs loaded settings
+        from . import checks as _checks  # noqa: F401 - importing registers them

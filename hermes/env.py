@@ -45,6 +45,7 @@ class Declared:
     default: str
     allowed: str
     source: str
+    value: str  # in force; "(secret)" for a secret
 
 
 DECLARED: dict[str, Declared] = {}
@@ -151,15 +152,17 @@ def _read(
     name: str, default: T, allowed: str, convert: Callable[[str], T], *, secret: bool = False
 ) -> T:
     raw, source = _raw(name)
-    DECLARED[name] = Declared(name, str(default), allowed, source)
-    if raw is None:
-        return default
-    try:
-        return convert(raw.strip())
-    except ValueError:
-        shown = "(secret)" if secret else repr(raw)
-        refuse(f"{name}={shown} (from {source}) is not {allowed}.")
-        return default
+    value = default
+    if raw is not None:
+        try:
+            value = convert(raw.strip())
+        except ValueError:
+            shown = "(secret)" if secret else repr(raw)
+            refuse(f"{name}={shown} (from {source}) is not {allowed}.")
+    DECLARED[name] = Declared(
+        name, str(default), allowed, source, "(secret)" if secret else str(value)
+    )
+    return value
 
 
 def text(name: str, *, default: str = "", choices: tuple[str, ...] = ()) -> str:
@@ -175,7 +178,7 @@ def text(name: str, *, default: str = "", choices: tuple[str, ...] = ()) -> str:
 
 def secret_text(name: str) -> str:
     """The value as text; neither its default nor its value is ever shown."""
-    return _read(name, "", "text", str)
+    return _read(name, "", "text", str, secret=True)
 
 
 def url(name: str, *, schemes: tuple[str, ...], secret: bool = False) -> str:
@@ -228,9 +231,9 @@ def boolean(name: str, *, default: bool) -> bool:
     return _read(name, default, "true or false", convert)
 
 
-def names(name: str, *, default: tuple[str, ...] = ()) -> list[str]:
-    """A list, separated by commas."""
-    raw = text(name, default=",".join(default))
+def names(name: str, *, default: tuple[str, ...] = (), secret: bool = False) -> list[str]:
+    """A list, separated by commas; a ``secret`` one is never shown."""
+    raw = _read(name, ",".join(default), "a list with commas", str, secret=secret)
     return [item.strip() for item in raw.split(",") if item.strip()]
 
 

@@ -6,6 +6,7 @@ settings module.
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,16 @@ django_stubs_ext.monkeypatch()
 
 BASE_DIR = env.BASE
 VAR = env.var_folder()
-VERSION = "0.1.0"
+
+
+def _version() -> str:
+    """The first version that CHANGELOG.md names: the one that runs."""
+    text = (BASE_DIR / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = re.search(r"^## \[(\d+\.\d+\.\d+\S*)\]", text, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+VERSION = _version()
 
 # --- Who may reach us -------------------------------------------------------------------------
 BIND = env.text("HERMES_BIND", default="127.0.0.1")
@@ -56,7 +66,7 @@ BEHIND_TLS = bool(_origins) and all(origin.scheme == "https" for origin in _orig
 TRUST_PROXY = env.boolean("HERMES_TRUST_PROXY", default=BEHIND_TLS)
 
 SECRET_KEY = env.kept_secret("HERMES_SECRET_KEY", "secret_key")
-HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS") or [
+HERMES_SECRET_KEYS = env.names("HERMES_SECRET_KEYS", secret=True) or [
     env.kept_secret("HERMES_FIELD_KEY", "field_key")
 ]
 DEBUG = env.boolean("HERMES_DEBUG", default=False)
@@ -135,6 +145,7 @@ DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), secre
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), secret=True)
 REDIS_PREFIX = env.text("HERMES_REDIS_PREFIX", default="hermes")
 DB_POOL = env.integer("HERMES_DB_POOL", default=16, low=2, high=200)
+ASGI_THREADS = env.integer("ASGI_THREADS", default=8, low=1, high=200)
 # How many processes hold a pool; a system check holds their sum against the server's limit.
 PROCESSES = env.integer("HERMES_PROCESSES", default=3, low=1, high=1000)
 # `celery` and `python -m celery`; not a folder further up that happens to have that name.
@@ -158,7 +169,7 @@ def _database(url: str) -> dict[str, Any]:
         "synchronous_commit": "on",
     }
     parsed["CONN_MAX_AGE"] = 0  # the pool keeps connections, not the threads
-    parsed["CONN_HEALTH_CHECKS"] = True  # none that broke while it lay in the pool is handed out
+    parsed["CONN_HEALTH_CHECKS"] = True  # a connection that the server has ended is not handed out
     parsed["OPTIONS"] = {
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),
@@ -203,7 +214,8 @@ CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "inte
 CELERY_TASK_DEFAULT_QUEUE = "background"
 CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
-    "sweep": {"task": "sessions_app.tasks.sweep", "schedule": timedelta(seconds=10)},
+    "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
+    "compression-sweep": {"task": "compression_app.sweep", "schedule": timedelta(seconds=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------
@@ -233,7 +245,9 @@ for _role, _seed in MODEL_SEEDS.items():
 HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 
 # --- The agent ---------------------------------------------------------------------------------
-HERMES_TURN_GATES: list[str] = []
+HERMES_TURN_GATES = ["compression_app.gate.hold"]
+# What every worker calls now and then by itself, each guarded against running twice at a time.
+HERMES_SWEEPS = ["sessions_app.sweeps.sweep", "compression_app.sweeps.sweep"]
 HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
 HERMES_SYSTEM_PROMPT = env.text(
     "HERMES_SYSTEM_PROMPT",
@@ -269,6 +283,32 @@ HERMES_PROVIDER_PAUSE_SECONDS = env.number(
 HERMES_PROVIDER_WAIT_SECONDS = env.number(
     "HERMES_PROVIDER_WAIT_SECONDS", default=300, low=0, high=86_400
 )
+# --- Compaction ----------------------------------------------------------------------------------
+HERMES_SOFT_MARK = env.number("HERMES_SOFT_MARK", default=0.60, low=0.05, high=1.0)
+HERMES_HARD_MARK = env.number("HERMES_HARD_MARK", default=0.85, low=0.05, high=1.0)
+HERMES_MESSAGE_LIMIT = env.integer("HERMES_MESSAGE_LIMIT", default=5000, low=10, high=1_000_000)
+HERMES_TURN_HOLD_SECONDS = env.number("HERMES_TURN_HOLD_SECONDS", default=10, low=0, high=120)
+HERMES_TURN_HOLD_RETRY_SECONDS = env.number(
+    "HERMES_TURN_HOLD_RETRY_SECONDS", default=60, low=0, high=120
+)
+HERMES_COMPACTION_IDLE_SECONDS = env.number(
+    "HERMES_COMPACTION_IDLE_SECONDS", default=120, low=0.5, high=3600
+)
+HERMES_COMPACTION_CEILING_SECONDS = env.number(
+    "HERMES_COMPACTION_CEILING_SECONDS", default=600, low=1, high=86_400
+)
+HERMES_COMPACTION_QUEUED_SECONDS = env.number(
+    "HERMES_COMPACTION_QUEUED_SECONDS", default=120, low=1, high=86_400
+)
+HERMES_FAILURE_COOLDOWN_SECONDS = env.number(
+    "HERMES_FAILURE_COOLDOWN_SECONDS", default=300, low=0, high=86_400
+)
+if HERMES_COMPACTION_IDLE_SECONDS > HERMES_COMPACTION_CEILING_SECONDS:
+    env.refuse(
+        "HERMES_COMPACTION_IDLE_SECONDS is above HERMES_COMPACTION_CEILING_SECONDS: an attempt "
+        "would end before it could be called silent."
+    )
+
 HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
 
@@ -301,12 +341,21 @@ LOG_LEVEL = env.text(
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"wrong_host": {"()": "hermes.lib.logs.WrongHost"}},
+    "filters": {
+        "wrong_host": {"()": "hermes.lib.logs.WrongHost"},
+        "redacting": {"()": "hermes.lib.redaction.RedactingFilter"},
+    },
     "formatters": {
         "text": {"()": "hermes.lib.logs.TextFormatter"},
         "json": {"()": "hermes.lib.logs.JsonFormatter"},
     },
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": LOG_FORMAT,
+            "filters": ["redacting"],
+        }
+    },
     "root": {"handlers": ["console"], "level": LOG_LEVEL},
     "loggers": {
         # Django's own handlers would say everything twice, in another form.
@@ -317,7 +366,8 @@ LOGGING: dict[str, Any] = {
         "celery": {"level": "INFO"},
         "kombu": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # its INFO lines hold the addresses of model endpoints
-        "httpcore": {"level": "WARNING"},
+        "httpx2": {"level": "WARNING"},
+        "httpcore2": {"level": "WARNING"},
         "openai": {"level": "WARNING"},
     },
 }

@@ -1,29 +1,40 @@
-"""What happens when a worker comes and goes: one call each."""
+"""What happens when a worker comes, works, and goes."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from celery import signals
 from django.conf import settings
 from django.db import DatabaseError, connection
+from django.utils.module_loading import import_string
 
-from hermes.lib.hints import enqueue
+from hermes.lib.db import DbNow
 from hermes.lib.leases import renewer
 
-from . import sweeping, tasks
+from .domain import TurnStatus
+from .models import Turn
 
 logger = logging.getLogger(__name__)
 
+DEAF: Final = 60.0  # seconds without a task, while turns wait, after which a worker gives up
+
+_last_task_at = time.monotonic()
+
 
 @signals.worker_ready.connect
-def begin_sweeping(**_: Any) -> None:
+def begin_sweeping(sender: Any, **_: Any) -> None:
     """Recover at once, then sweep from this process too: no beat has to be there."""
     renewer.stay()
-    threading.Thread(target=_sweep_for_ever, name="sweeper", daemon=True).start()
+    takes_turns = "turns" in sender.app.amqp.queues.consume_from
+    threading.Thread(
+        target=_sweep_for_ever, args=(takes_turns,), name="sweeper", daemon=True
+    ).start()
 
 
 @signals.worker_shutting_down.connect
@@ -32,13 +43,24 @@ def hand_back(**_: Any) -> None:
     renewer.leave()
 
 
-def _sweep_for_ever() -> None:
+@signals.task_prerun.connect
+def note_task(**_: Any) -> None:
+    """Remember that this process still hears."""
+    global _last_task_at
+    _last_task_at = time.monotonic()
+
+
+def _sweep_for_ever(takes_turns: bool) -> None:
     force = True
     while True:
         try:
-            for session_id in sweeping.sweep(force=force):
-                enqueue(tasks.run_turns, session_id)
+            for name in settings.HERMES_SWEEPS:
+                import_string(name)(force=force)
             force = False
+            if takes_turns and is_deaf():
+                # A worker can be connected and hear nothing; what starts it again is outside.
+                logger.critical("worker hears nothing, leaving")
+                os._exit(1)
         except DatabaseError as error:
             logger.warning("sweep failed", extra={"cause": str(error)})
         except Exception:
@@ -46,3 +68,14 @@ def _sweep_for_ever() -> None:
         finally:
             connection.close()
         time.sleep(settings.HERMES_SWEEP_SECONDS)
+
+
+def is_deaf() -> bool:
+    """Whether turns have waited long, while this process has no task and has heard of none."""
+    if renewer.is_busy() or time.monotonic() - _last_task_at < DEAF:
+        return False
+    overdue = Turn.objects.filter(
+        status=TurnStatus.QUEUED, created_at__lt=DbNow() - timedelta(seconds=DEAF)
+    )
+    busy = Turn.objects.busy().values("session")
+    return overdue.exclude(session__in=busy).exists()

@@ -19,6 +19,7 @@ from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from hermes.lib.chat import (
+    ChatModel,
     ChatModelError,
     ChatRequest,
     ErrorKind,
@@ -90,8 +91,10 @@ def run_turn(claimed: Claimed) -> Wake | None:
     deadline = time.monotonic() + settings.HERMES_TURN_CEILING_SECONDS
     with watched(Turn, claimed.lease, deadline=deadline) as watch:
         try:
+            model = endpoints.model_for(claimed.turn.chat.endpoint_id)
+            claimed.window = model.window
             if claimed.turn.started_at is not None or _begin(claimed, watch):
-                _work(claimed, watch)
+                _work(claimed, watch, model)
         except DatabaseError as error:
             # Its lease runs out, and the sweep says what became of it.
             logger.warning(
@@ -120,7 +123,7 @@ def _begin(claimed: Claimed, watch: Watch) -> bool:
     return persist(lambda: transcript.start(claimed))
 
 
-def _work(claimed: Claimed, watch: Watch) -> None:
+def _work(claimed: Claimed, watch: Watch, model: ChatModel) -> None:
     """Alternate model calls and tools until the turn ends or waits."""
     bad_rounds = 0
     while True:
@@ -135,7 +138,7 @@ def _work(claimed: Claimed, watch: Watch) -> None:
         if claimed.turn.model_calls >= settings.HERMES_MODEL_CALLS_A_TURN:
             _fail(claimed, Step(), "ceiling", "too many model calls")
             return
-        step = _ask(claimed, watch)
+        step = _ask(claimed, watch, model)
         if step is None:
             return
         if not step.calls:
@@ -149,13 +152,13 @@ def _work(claimed: Claimed, watch: Watch) -> None:
 # --- Model calls --------------------------------------------------------------------------------
 
 
-def _ask(claimed: Claimed, watch: Watch) -> Step | None:
+def _ask(claimed: Claimed, watch: Watch, model: ChatModel) -> Step | None:
     """One model call, tried again where that can help; None if the turn ended or waits."""
     window_share = 1.0
     for attempt in range(1, settings.HERMES_PROVIDER_TRIES + 1):
         flushed, error = Step(), None
         if watch.woken is None:
-            flushed, error = _call(claimed, watch, window_share)
+            flushed, error = _call(claimed, watch, model, window_share)
         if watch.woken is not None:
             _leave(claimed, watch, flushed)
             return None
@@ -183,13 +186,14 @@ def _ask(claimed: Claimed, watch: Watch) -> Step | None:
 
 
 def _call(
-    claimed: Claimed, watch: Watch, window_share: float
+    claimed: Claimed, watch: Watch, model: ChatModel, window_share: float
 ) -> tuple[Step, ChatModelError | None]:
     """Stream one answer; return what came, and how it failed if it did."""
     turn = claimed.turn
     specs = [tool.spec for tool in tools().values()]
-    model = endpoints.model_for(turn.chat.endpoint_id)
-    given = contexts.build(turn.session_id, window=int(model.window * window_share), tools=specs)
+    ratio = endpoints.ratios.of(model)
+    window = int(model.window * window_share)
+    given = contexts.build(turn.session_id, window=window, tools=specs, ratio=ratio)
     stream = model.open(ChatRequest(given.messages, specs))
     reasoning: list[str] = []
     finished: Finished | None = None
@@ -216,6 +220,8 @@ def _call(
             error = raised
         finally:
             stream.close()
+    if finished is not None and finished.usage is not None:
+        endpoints.ratios.learn(model, estimated=given.tokens, counted=finished.usage.prompt)
     text = flusher.text
     if finished is not None and not text.strip() and not finished.tool_calls:
         text = ""
@@ -230,6 +236,7 @@ def _call(
             finish=finished.reason if finished is not None else "",
             usage=finished.usage if finished is not None else None,
             last_seq=given.last_seq,
+            live_tokens=given.live_tokens,
             built_on_id=given.built_on_id,
             left_out=given.left_out,
             model_name=model.name,
@@ -239,10 +246,17 @@ def _call(
 
 
 def _finish(claimed: Claimed, step: Step) -> None:
-    if persist(lambda: transcript.finish(claimed, step)):
-        signals.turn_committed.send_robust(
-            Turn, session_id=claimed.turn.session_id, turn_id=claimed.turn.pk
-        )
+    if not persist(lambda: transcript.finish(claimed, step)):
+        return
+    usage = step.usage
+    signals.turn_committed.send_robust(
+        Turn,
+        session_id=claimed.turn.session_id,
+        turn_id=claimed.turn.pk,
+        window=claimed.window,
+        size=usage.prompt + usage.completion if usage is not None else None,
+        has_summary=step.built_on_id is not None,
+    )
 
 
 def _end(claimed: Claimed, to: TurnStatus, step: Step, **why: Any) -> None:

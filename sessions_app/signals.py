@@ -6,5 +6,7 @@ from typing import Final
 
 from django.dispatch import Signal
 
-turn_committed: Final = Signal()  # session_id, turn_id: a turn completed
+# A turn completed: session_id, turn_id, window; size is what the provider counted, or None.
+turn_committed: Final = Signal()
+context_changed: Final = Signal()  # session_id: its generation was raised
 session_ended: Final = Signal()  # session_id

@@ -1,4 +1,4 @@
-"""When work runs: one call each. All are safe to deliver twice, late, or never."""
+"""When a turn runs. Safe to deliver twice, late, or never."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from celery import shared_task
 
 from hermes.lib.hints import enqueue, enqueue_when
 
-from . import runner, sweeping
+from . import runner
 
 
 @shared_task(acks_late=True, reject_on_worker_lost=True)
 def run_turns(session_id: int) -> None:
     """Run the queued turns of a session. A second delivery finds nothing to claim."""
     enqueue_when(runner.run_turns(session_id), run_turns, session_id)
-
-
-@shared_task(acks_late=True, ignore_result=True)
-def sweep() -> None:
-    """Find what hints have lost; runs once at a time, whoever asks."""
-    for session_id in sweeping.sweep():
-        enqueue(run_turns, session_id)
 
 
 def hint_turns(session_id: int) -> None:

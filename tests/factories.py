@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
 
 from sessions_app import intake
 from sessions_app.models import Chat
@@ -14,10 +16,14 @@ _numbers = itertools.count(1)
 
 def person(name: str = "", **columns):
     """A user who may log in with the password ``pass``."""
-    user = get_user_model().objects.create_user(
-        username=name or f"person{next(_numbers)}", password="pass", **columns
+    return get_user_model().objects.create(
+        username=name or f"person{next(_numbers)}", password=_hashed(), **columns
     )
-    return user
+
+
+@functools.cache
+def _hashed() -> str:
+    return make_password("pass")
 
 
 def chat(owner=None) -> Chat:

@@ -10,13 +10,14 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from hermes.management.servers.embedded import EmbeddedServers
-from hermes.management.servers.identity import Identity
+from hermes.management.servers.identity import Identity, arguments
 
 FOLDERS = Path(tempfile.gettempdir())
 PREFIX = f"hermes-tests-{os.geteuid()}-"
@@ -42,9 +43,34 @@ def _end_leftovers() -> None:
         owner = Identity.read(folder / "owner.json")
         if owner is None or owner.is_alive():
             continue
+        for product in folder.glob("product-*"):
+            end_product(product)
         with contextlib.suppress(Exception):
             EmbeddedServers(folder, for_tests=True).stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def data_folder() -> Path:
+    """The path of a data folder, not made yet, for a product that a test starts.
+
+    What runs on it is ended by a later run if this one is killed.
+    """
+    assert Run.folder is not None
+    return Run.folder / f"product-{secrets.token_hex(4)}"
+
+
+def end_product(var: Path) -> None:
+    """End everything that a start command has left running on ``var``."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((var / "run" / "up.lock").read_text().split()[1].rstrip(","))
+        if arguments(pid)[-1:] == ["up"] and (starter := Identity.of(pid)):
+            starter.end(signal.SIGKILL, 5)
+    for file in (var / "run").glob("*.json"):
+        if program := Identity.read(file):
+            program.end(signal.SIGKILL, 5)
+    if var.exists():
+        with contextlib.suppress(Exception):
+            EmbeddedServers(var).stop()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -249,6 +249,11 @@ class Renewer:
         with self._lock:
             self._leaving = False
 
+    def is_busy(self) -> bool:
+        """Whether this process holds a lease."""
+        with self._lock:
+            return bool(self._watches)
+
     def _run(self) -> None:
         while True:
             time.sleep(TICK)

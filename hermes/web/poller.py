@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import threading
 import time
 from collections import defaultdict, deque
@@ -48,7 +47,7 @@ STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loade
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
 LEAVING: Final = threading.Event()  # this process is being stopped
-_threads = ThreadPoolExecutor(int(os.environ.get("ASGI_THREADS", "8")), "socket")
+_threads = ThreadPoolExecutor(settings.ASGI_THREADS, "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to
+from .again import bring_back, continue_turn, edit_message, regenerate, rewind_to, undo_summary
 from .chats import (
     branch,
     choose_endpoint,
     create_chat,
     delete_chat,
+    end_idle,
     end_session,
     mark_read,
     new_session,
     open_chat,
+    purge,
     rename,
     set_archived,
     set_pinned,
     undelete_chat,
 )
-from .endpoints import origin_of, register_endpoint, seed_endpoints, set_key
+from .endpoints import (
+    origin_of,
+    record_reading,
+    register_endpoint,
+    reseal_keys,
+    seed_endpoints,
+    set_key,
+)
 from .owned import act_once, once
 from .turns import (
     Accepted,
@@ -45,6 +54,7 @@ __all__ = [
     "delete_queued",
     "edit_message",
     "edit_queued",
+    "end_idle",
     "end_session",
     "end_stopped",
     "mark_read",
@@ -53,11 +63,14 @@ __all__ = [
     "open_chat",
     "origin_of",
     "promote",
+    "purge",
     "queue_of",
     "queue_turn",
+    "record_reading",
     "regenerate",
     "register_endpoint",
     "rename",
+    "reseal_keys",
     "resume",
     "rewind_to",
     "seed_endpoints",
@@ -66,4 +79,5 @@ __all__ = [
     "set_pinned",
     "stop_turn",
     "undelete_chat",
+    "undo_summary",
 ]

@@ -176,3 +176,15 @@ def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -
     if not transcript.bring_back(session, rewind_id, actor=actor):
         raise Refused(Code.NOT_FOUND, "This version cannot be brought back any more.")
     transcript.publish(session)
+
+
+@retrying
+@transaction.atomic
+def undo_summary(
+    *, chat_id: int, user_id: int, summary_id: int | None = None, actor: str = ""
+) -> None:
+    """Let the model read the messages again that the current summary stands for."""
+    _chat, session = _lock(chat_id, user_id)
+    if not transcript.undo_summary(session, summary_id, actor=actor):
+        raise Refused(Code.NOTHING_TO_REDO, "There is no summary here that could be undone.")
+    transcript.publish(session)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Count, Sum
 
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import domain, signals, transcript
 from sessions_app.domain import BegunBy, Code, EndReason, Refused
-from sessions_app.models import Chat, Message, ModelEndpoint, Session, Summary
+from sessions_app.models import (
+    Chat,
+    History,
+    Message,
+    ModelEndpoint,
+    Rewind,
+    Session,
+    Summary,
+    Turn,
+    TurnChunk,
+)
 
 from . import owned
 
@@ -69,7 +80,7 @@ def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list
     session.ended_at = DbNow()
     session.end_reason = reason
     drafts = owned.close_open_turns(session, reason=reason, actor=actor)
-    session.generation += 1
+    transcript.raise_generation(session)
     transcript.record(
         session,
         f"session:{session.pk}",
@@ -123,7 +134,7 @@ def set_archived(*, chat_id: int, user_id: int, archived: bool) -> Chat:
 @retrying
 @transaction.atomic
 def choose_endpoint(*, chat_id: int, user_id: int, endpoint_id: int | None) -> Chat:
-    """Answer this chat with another model, from the next model call on."""
+    """Answer this chat with another model, from the next turn on."""
     chat = owned.lock_chat(chat_id, user_id)
     usable = ModelEndpoint.objects.usable("chat")
     if endpoint_id is not None and not usable.filter(pk=endpoint_id).exists():
@@ -230,3 +241,40 @@ def _copy_rows(source: Session, target: Session, through: int) -> None:
     above = Message.objects.filter(session=target, seq__gt=covered)
     total = above.aggregate(count=Count("pk"), tokens=Sum("tokens"))
     target.live_count, target.live_tokens = total["count"], total["tokens"] or 0
+
+
+@retrying
+@transaction.atomic
+def end_idle(*, session_id: int, chat_id: int, hours: float) -> bool:
+    """End a session for the system if it is still idle; its chat stays routable."""
+    Chat.objects.lock(chat_id)
+    session = Session.objects.lock(session_id)
+    is_idle = session.touched_at < db_now() - timedelta(hours=hours)
+    if session.ended_at is not None or not is_idle:
+        return False
+    if Turn.objects.filter(session=session, status__in=sorted(domain.OPEN_TURN)).exists():
+        return False
+    end_session(session, EndReason.IDLE_TIMEOUT)
+    return True
+
+
+@transaction.atomic
+def purge(chat_id: int) -> None:
+    """Delete every row of a chat that was deleted long ago; its history stays."""
+    chat = Chat.objects.lock(chat_id)
+    if chat.deleted_at is None:  # brought back meanwhile
+        return
+    chat.current = chat.read_session = None
+    chat.save(update_fields=["current", "read_session"])
+    sessions = Session.objects.filter(chat=chat)
+    sessions.update(summary=None, reading_summary=None)
+    TurnChunk.objects.filter(turn__chat=chat).delete()
+    Message.objects.filter(session__chat=chat).delete()
+    Rewind.objects.filter(session__chat=chat).delete()
+    Turn.objects.filter(chat=chat).delete()
+    Summary.objects.filter(session__chat=chat).update(previous=None)
+    Summary.objects.filter(session__chat=chat).delete()
+    sessions.delete()
+    chat.client_requests.all().delete()
+    History(chat=chat.pk, subject=f"chat:{chat.pk}", kind="purge", to="purged").save()
+    chat.delete()

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from hermes.lib import vault
 from sessions_app import domain
-from sessions_app.models import ModelEndpoint
+from sessions_app.models import History, ModelEndpoint
 
 OFFLINE = "Offline model"
 
@@ -66,3 +66,31 @@ def seed_endpoints() -> list[str]:
             )
             names.append(seed["name"])
     return names
+
+
+@transaction.atomic
+def reseal_keys() -> tuple[int, list[str]]:
+    """Seal every endpoint's key anew under the first of ``HERMES_SECRET_KEYS``.
+
+    Return how many were, and the names of the endpoints whose key none of the keys opens; those
+    stay as they are.
+    """
+    moved, unopened = 0, []
+    for endpoint in ModelEndpoint.objects.exclude(sealed_key="").select_for_update(no_key=True):
+        try:
+            endpoint.sealed_key = vault.reseal(endpoint.sealed_key)
+        except vault.Unsealable:
+            unopened.append(endpoint.name)
+            continue
+        endpoint.save(update_fields=["sealed_key"])
+        moved += 1
+    if moved:
+        History(subject="endpoints", kind="reseal", to="resealed", data={"endpoints": moved}).save(
+            force_insert=True
+        )
+    return moved, unopened
+
+
+def record_reading(*, model: str, pk: str, actor: str) -> None:
+    """Record that somebody has read a text that is not theirs."""
+    History(subject=f"{model}:{pk}"[:40], kind="read", actor=actor[:150]).save(force_insert=True)

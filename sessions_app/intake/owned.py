@@ -53,7 +53,7 @@ def reopen(session: Session) -> None:
         session, f"session:{session.pk}", "session", frm="ended", to="open", reason="reopened"
     )
     session.ended_at = session.end_reason = None
-    session.generation += 1
+    transcript.raise_generation(session)
 
 
 def begin_session(chat: Chat, begun_by: BegunBy) -> Session:

@@ -102,7 +102,8 @@ def _check_fits(chat: Chat, text: str) -> None:
         return
     endpoint = chat.endpoint or ModelEndpoint.objects.usable("chat").first()
     window = endpoint.window if endpoint is not None else 128_000
-    room = domain.budget(window, tokens.estimate(settings.HERMES_SYSTEM_PROMPT))
+    fixed = tokens.estimate(settings.HERMES_SYSTEM_PROMPT)
+    room = domain.budget(domain.estimated_window(window), fixed)
     needed = tokens.estimate(text)
     if needed > room:
         raise Refused(

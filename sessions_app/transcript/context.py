@@ -30,10 +30,17 @@ class Context:
     built_on_id: int | None  # the summary it was built on
     left_out: int  # live messages above the summary that had no room
     tokens: int  # estimate of the whole request
+    live_tokens: int  # of the session at this moment
 
 
-def build(session_id: int, *, window: int, tools: Sequence[ToolSpec]) -> Context:
-    """The context of a session for a model with this window."""
+def build(
+    session_id: int, *, window: int, tools: Sequence[ToolSpec], ratio: float = 1.0
+) -> Context:
+    """The context of a session for a model with this window.
+
+    ``ratio`` is what this model counts for each estimated token; a margin covers the rest of the
+    estimate's error.
+    """
     session = Session.objects.select_related("summary").get(pk=session_id)
     system = settings.HERMES_SYSTEM_PROMPT
     fixed = tokens.estimate(system) + sum(tool_tokens(tool) for tool in tools)
@@ -43,7 +50,7 @@ def build(session_id: int, *, window: int, tools: Sequence[ToolSpec]) -> Context
         covered = session.summary.covers_through
         fixed += session.summary.tokens
         head.append(ChatMessage(Role.SYSTEM, session.summary.text))
-    room = domain.budget(window, fixed)
+    room = domain.budget(domain.estimated_window(window, ratio), fixed)
     seqs = domain.fit(_newest_first(session_id, covered), room)
     chosen = Message.objects.filter(session_id=session_id, seq__in=seqs).order_by("seq")
     messages = [_wire(message, room) for message in chosen]
@@ -54,6 +61,7 @@ def build(session_id: int, *, window: int, tools: Sequence[ToolSpec]) -> Context
         built_on_id=session.summary_id,
         left_out=max(0, session.live_count - len(seqs)),
         tokens=fixed + used,
+        live_tokens=session.live_tokens,
     )
 
 

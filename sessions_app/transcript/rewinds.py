@@ -114,7 +114,7 @@ def _recount(session: Session, moved: QuerySet[Message], sign: int, *, from_seq:
 
     Reads the rows that moved; the whole only where the summary had to fall back.
     """
-    session.generation += 1
+    rows.raise_generation(session)
     session.reading_tokens = session.reading_seq = None
     session.reading_summary = None
     newest = (

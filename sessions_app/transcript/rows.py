@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
+
 from hermes.lib import tokens
 from hermes.lib.db import DbNow
 from hermes.lib.hints import chat_group, push_on_commit, session_group
-from sessions_app import domain
+from sessions_app import domain, signals
 from sessions_app.models import Chat, History, Message, Session, Turn
 
 NUMBERS = [
@@ -20,6 +22,7 @@ NUMBERS = [
     "left_out",
     "reading_tokens",
     "reading_seq",
+    "reading_live",
     "reading_summary",
     "ended_at",
     "end_reason",
@@ -43,6 +46,15 @@ def publish(session: Session) -> None:
     push_on_commit(
         session_group(session.pk),
         {"type": "session.moved", "session": session.pk, "version": session.version},
+    )
+
+
+def raise_generation(session: Session) -> None:
+    """The context of a locked session is another one now: what was begun on the old is void."""
+    session.generation += 1
+    changed = session.pk
+    transaction.on_commit(
+        lambda: signals.context_changed.send_robust(Session, session_id=changed), robust=True
     )
 
 

@@ -8,20 +8,22 @@ worker leaves without a word, since whoever ended the turn has said what there w
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Case, F, Value, When
 
+from hermes.lib import tokens
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.db import DbNow, retrying
 from hermes.lib.leases import Lease, Owner
 from sessions_app import domain
 from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
-from sessions_app.models import Session, Turn, TurnChunk
+from sessions_app.models import Message, Session, Turn, TurnChunk
 
 from . import rows
 
@@ -37,14 +39,15 @@ class Claimed:
 
     turn: Turn
     lease: Lease
+    window: int = 0  # of the model that will answer; set by the runner
 
     @property
     def facts(self) -> domain.TurnFacts:
         """What gates and tools may know."""
-        return facts_of(self.turn)
+        return facts_of(self.turn, window=self.window)
 
 
-def facts_of(turn: Turn) -> domain.TurnFacts:
+def facts_of(turn: Turn, *, window: int = 0) -> domain.TurnFacts:
     """What gates and tools may know of a turn, read with its session and chat."""
     return domain.TurnFacts(
         turn_id=turn.pk,
@@ -56,7 +59,22 @@ def facts_of(turn: Turn) -> domain.TurnFacts:
         owner_id=turn.chat.owner_id,
         source=TurnSource(turn.source),
         has_started=turn.started_at is not None,
+        window=window,
+        context_tokens=context_tokens(turn.session),
+        input_tokens=0 if turn.started_at is not None else tokens.estimate(turn.text),
+        live_messages=turn.session.live_count,
     )
+
+
+def context_tokens(session: Session) -> int:
+    """The size of the next request, without its input: the provider's count and what came since.
+
+    Without a count that is still valid it is the estimate of what is live, system prompt and tools
+    left out.
+    """
+    if session.reading_tokens is None:
+        return session.live_tokens + (0 if session.summary is None else session.summary.tokens)
+    return max(0, session.reading_tokens + session.live_tokens - session.reading_live)
 
 
 @retrying
@@ -66,7 +84,7 @@ def claim(session_id: int) -> Claimed | None:
     Session.objects.lock(session_id)
     turn = (
         Turn.objects.filter(session_id=session_id, status__in=sorted(domain.OPEN_TURN))
-        .select_related("session", "chat")
+        .select_related("session__summary", "chat")
         .order_by(
             Case(When(status=TurnStatus.QUEUED, then=Value(1)), default=Value(0)),
             "rank",
@@ -195,6 +213,7 @@ class Step:
     finish: str = ""  # why the model stopped, where it says
     usage: Usage | None = None
     last_seq: int = 0  # newest message that the model was given
+    live_tokens: int = 0  # of the session when it was given
     built_on_id: int | None = None  # the summary that the request was built on
     left_out: int = 0  # messages that had no room in the request
     model_name: str = ""
@@ -230,6 +249,7 @@ def _take_reading(session: Session, step: Step) -> None:
     if step.usage is not None and step.built_on_id == session.summary_id:
         session.reading_tokens = step.usage.prompt
         session.reading_seq = step.last_seq
+        session.reading_live = step.live_tokens
         session.reading_summary_id = step.built_on_id
 
 
@@ -239,6 +259,7 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     """Commit an answer that asks for tools, before any of them runs; False if no longer ours."""
     turn = claimed.turn
     session = Session.objects.lock(turn.session_id)
+    step = replace(step, calls=_with_ids_of_their_own(turn, step.calls))
     landed = Turn.objects.amend(
         turn.pk,
         TurnStatus.RUNNING,
@@ -255,6 +276,23 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     turn.length += len(step.text)
     turn.model_calls += 1
     return True
+
+
+def _with_ids_of_their_own(turn: Turn, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """The calls, none with an id that the turn has used: providers number afresh in each answer.
+
+    A tool finds what an earlier call began by turn and call id, so no two calls may share one.
+    """
+    used: set[str] = set()
+    if turn.model_calls:
+        earlier = Message.objects.filter(turn=turn, parts__has_key="calls")
+        for parts in earlier.values_list("parts", flat=True):
+            used.update(call["id"] for call in parts["calls"])
+    own = []
+    for call in calls:
+        own.append(replace(call, id=secrets.token_hex(5)[:9]) if call.id in used else call)
+        used.add(own[-1].id)
+    return own
 
 
 @retrying

@@ -1,7 +1,8 @@
 // Times in the person's own zone, and clocks that tick without being announced.
 import { $$ } from "./page.js";
 
-const language = document.documentElement.lang || "en";
+// English as the server writes it: the day before the month.
+const language = { "": "en-GB", en: "en-GB" }[document.documentElement.lang] ?? document.documentElement.lang;
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const weekday = new Intl.DateTimeFormat(language, { weekday: "short" });
 const day = new Intl.DateTimeFormat(language, { day: "numeric", month: "short" });

@@ -126,7 +126,11 @@ export function back(text) {
 
 // --- The box -------------------------------------------------------------------------------------
 
+// A very long text gets a box of fixed size: measuring it at every key would freeze the page.
+const LONG = 20000;
+
 function grow() {
+  box.classList.toggle("composer__text--long", box.value.length > LONG);
   if (CSS.supports("field-sizing", "content")) return;
   box.rows = Math.min(12, box.value.split("\n").length);
 }

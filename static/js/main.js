@@ -8,7 +8,7 @@ import { dialogs, toast } from "./dialogs.js";
 import { keyboard } from "./keyboard.js";
 import { queue, queueSends, settle, showQueue } from "./queue.js";
 import { isAtEnd, onEnd, scrolling } from "./scroll.js";
-import { markRunning, refresh, sidebar } from "./sidebar.js";
+import { markRunning, refresh, refreshIfNew, sidebar } from "./sidebar.js";
 import { Socket } from "./socket.js";
 import { themes } from "./themes.js";
 import { onChange, onResync, showLog, showNotice, state, take } from "./transcript.js";
@@ -55,7 +55,7 @@ function taken(frame) {
       if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
       resend();
       break;
-    case "turn.accepted": accepted(frame); break;
+    case "turn.accepted": accepted(frame); refreshIfNew(); break;
     case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
     case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
     case "queue": showQueue(frame); break;

@@ -10,11 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -24,86 +21,18 @@ from hermes import env
 from hermes.management.servers.embedded import EmbeddedServers
 from hermes.management.servers.identity import Identity
 from hermes.management.servers.valkey import free_port
+from tests.product import Up
+from tests.servers import Run, data_folder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
-PROGRAMS = ("web", "beat", "turns", "background")
-
-
-class Up:
-    """One start command on a data folder of its own."""
-
-    def __init__(self, var: Path, port: int, **settings: str) -> None:
-        self.var, self.port, self.settings = var, port, settings
-        self.lines: list[str] = []
-
-    def start(self) -> Up:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HERMES_") and name not in {"DATABASE_URL", "REDIS_URL"}
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(env.BASE / "manage.py"), "up"],
-            env={**kept, "HERMES_VAR": str(self.var), "HERMES_PORT": str(self.port)}
-            | self.settings,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        return self
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout:
-            self.lines.extend(self.process.stdout)
-
-    @property
-    def output(self) -> str:
-        return "".join(self.lines)
-
-    def until(self, what: Callable[[], object], seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, self.output
-            assert self.process.poll() is None, self.output
-            time.sleep(0.05)
-
-    def until_up(self) -> Up:
-        self.until(lambda: "Ctrl-C" in self.output)
-        return self
-
-    def status(self) -> int:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}/admin/login/", timeout=10) as answer:
-            return int(answer.status)
-
-    def identities(self) -> dict[str, Identity | None]:
-        return {name: Identity.read(self.var / "run" / f"{name}.json") for name in PROGRAMS}
-
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 40) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(seconds)
-        self.reader.join(5)
-        return code
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
+def up() -> Iterator[Up]:
     """A start command that is not started; whatever it leaves is ended."""
-    made = Up(tmp_path / "var", free_port())
+    made = Up(data_folder(), free_port())
     yield made
-    if hasattr(made, "process") and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait(10)
-    for identity in made.identities().values():
-        if identity:
-            identity.end(signal.SIGKILL, 5)
-    if made.var.exists():
-        with contextlib.suppress(Exception):
-            EmbeddedServers(made.var).stop()
+    made.end()
 
 
 def test_start_use_and_stop(up: Up) -> None:
@@ -215,6 +144,65 @@ def test_what_dies_is_started_again(up: Up) -> None:
     assert up.stop() == 0
 
 
+def manage(up: Up, *words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(env.BASE / "manage.py"), *words],
+        env={
+            **{k: v for k, v in os.environ.items() if k not in {"DATABASE_URL", "REDIS_URL"}},
+            **{"HERMES_VAR": str(up.var), "HERMES_PORT": str(up.port)},
+        },
+        input=answer,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_servers_of_ones_own_are_used(up: Up, redis_url: str) -> None:
+    assert Run.servers
+    given = Run.servers.environment()["DATABASE_URL"]
+    name = f"own_{os.getpid()}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+    try:
+        own = given.rpartition("/")[0] + f"/{name}"
+        up.settings = {"DATABASE_URL": own, "REDIS_URL": redis_url, "HERMES_REDIS_PREFIX": name}
+        up.start().until_up()
+        assert up.status() == 200
+        assert not (up.var / "postgres").exists()
+        assert not (up.var / "valkey").exists()
+        with psycopg.connect(own) as connection:
+            found = connection.execute("SELECT username FROM auth_user").fetchall()
+        assert found == [("admin",)]
+        assert up.stop() == 0
+    finally:
+        with psycopg.connect(given, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+
+
+def test_doctor_and_reset(up: Up) -> None:
+    told = manage(up, "doctor")
+    assert told.returncode == 1
+    assert "database: none is set or running. Start Hermes: make run" in told.stdout
+    up.start().until_up()
+    told = manage(up, "doctor")
+    assert re.search(r"ok    database: PostgreSQL 18\S*, \d+ ms", told.stdout)
+    assert re.search(r"broker: valkey 9\S*, \d+ ms", told.stdout)
+    assert "DATABASE_URL = (secret) (from var/embedded.env)" in told.stdout
+    assert "Traceback" not in told.stderr
+
+    refused = manage(up, "reset_data", "--yes")
+    assert refused.returncode == 1
+    assert "already runs" in refused.stderr
+    assert up.stop() == 0
+    assert manage(up, "reset_data", answer="no\n").returncode == 1
+    assert (up.var / "postgres").exists()
+    key = (up.var / "secret_key").read_text()
+    assert manage(up, "reset_data", answer="yes\n").returncode == 0
+    assert not (up.var / "postgres").exists()
+    assert (up.var / "secret_key").read_text() == key
+
+
 def test_a_busy_port_is_one_clear_line(up: Up) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", up.port))
@@ -266,16 +254,7 @@ def test_given_login_and_second_signal(up: Up) -> None:
 
 def test_prepare_prints_what_the_start_command_reads(up: Up) -> None:
     up.start().until_up()
-    told = subprocess.run(
-        [sys.executable, str(env.BASE / "manage.py"), "prepare", "--json"],
-        env={
-            **{k: v for k, v in os.environ.items() if k not in {"DATABASE_URL", "REDIS_URL"}},
-            "HERMES_VAR": str(up.var),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = manage(up, "prepare", "--json")
     assert json.loads(told.stdout) == {
         "username": "admin",
         "new_password": "",

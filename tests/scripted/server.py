@@ -230,6 +230,8 @@ class _Connection:
             seen.end = "cut" if isinstance(error, Cut) else "gone"
         finally:
             gone.cancel()
+            work.cancel()
+            await asyncio.gather(gone, work, return_exceptions=True)  # none ends unlooked at
             seen.ended_at = time.time()
             state.open[model] -= 1
             state.closed[model] += 1

@@ -30,7 +30,6 @@ from .prepare import login_line
 
 READY_SECONDS: Final = 60
 LOOK_EVERY: Final = 0.25  # seconds
-PROCESSES: Final = 3  # that hold a database pool: web and two workers
 
 
 class Command(BaseCommand):
@@ -64,7 +63,7 @@ class _Run:
             self.var,
             database_url=_given("DATABASE_URL"),
             redis_url=_given("REDIS_URL"),
-            max_connections=max(100, (PROCESSES + 1) * settings.DB_POOL + 36),
+            max_connections=max(100, (settings.PROCESSES + 1) * settings.DB_POOL + 36),
         )
 
     def run(self) -> None:

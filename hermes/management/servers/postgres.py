@@ -113,9 +113,11 @@ class Postgres:
         """
         private_folder(self.folder)
         self._refuse_other_version()
-        self._as = privileges(self._bin / "postgres", self.data, namespaces=self.namespaces)
+        ours = (self.folder, self.folder.parent)
+        self._as = privileges(self._bin / "postgres", ours[-1].parent, namespaces=self.namespaces)
         if self._as.uid is not None:
-            self.folder.chmod(0o711)  # the other uid passes through it to its own folder
+            for folder in ours:  # the other uid passes through them to the data, and sees no more
+                folder.chmod(0o711)
         if not self.data.exists():
             self._make()
         self.adopted = self.identity() is not None

@@ -65,7 +65,7 @@ def _namespace() -> tuple[str, ...]:
 
 
 def privileges(program: Path, folder: Path, *, namespaces: bool = True) -> Privileges:
-    """How ``program`` can be run with its data under ``folder``.
+    """How ``program`` can be run with its data somewhere under ``folder``.
 
     Raises:
         CannotStart: we are root, and neither way is open.
@@ -76,13 +76,11 @@ def privileges(program: Path, folder: Path, *, namespaces: bool = True) -> Privi
     if prefix:
         return Privileges(prefix, 0)
     as_nobody = Privileges((), NOBODY, NOBODY)
-    reach = as_nobody.run(
-        ["/bin/sh", "-c", '[ -x "$1" ] && [ -x "$2" ]', "sh", program, folder.parent]
-    )
+    reach = as_nobody.run(["/bin/sh", "-c", '[ -x "$1" ] && [ -x "$2" ]', "sh", program, folder])
     if reach.returncode == 0:
         return as_nobody
     raise CannotStart(
         "PostgreSQL does not run as root, and this machine allows no user namespaces. "
-        f"Start as an ordinary user, make {program} and {folder.parent} reachable for others, "
+        f"Start as an ordinary user, make {program} and {folder} reachable for others, "
         "or set DATABASE_URL to a server of your own."
     )

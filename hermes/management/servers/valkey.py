@@ -15,6 +15,8 @@ from signal import SIGTERM
 from typing import Final
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from .files import kept_password, last_lines, private_folder, shorten_log, write_private
 from .identity import Identity, arguments
@@ -61,6 +63,7 @@ class Valkey:
         self._pid_file = self.folder / "valkey.pid"
         self._port_file = self.folder / "port"
         self._binary = binary()
+        self._child: subprocess.Popen[bytes] | None = None
         self.adopted = False  # True if the server of an earlier start is used
 
     # --- what is true now -------------------------------------------------------------------
@@ -91,7 +94,10 @@ class Valkey:
         """True if a server on our port takes our password and is ready."""
         if self._port() is None:
             return False
-        client = redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=2)
+        once = Retry(NoBackoff(), 0)  # whoever asks has a rhythm of its own
+        client = redis.Redis.from_url(
+            self.url, socket_timeout=2, socket_connect_timeout=2, retry=once
+        )
         try:
             return bool(client.ping())
         except redis.RedisError:
@@ -141,7 +147,7 @@ class Valkey:
         write_private(self._port_file, str(port))
         shorten_log(self.log)
         # In a session of its own: Ctrl-C in the terminal is for the start command alone.
-        child = subprocess.Popen(
+        child = self._child = subprocess.Popen(
             [self._binary, self._conf],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -164,3 +170,5 @@ class Valkey:
         running = self.identity()
         if running is not None:
             running.end(SIGTERM, seconds)
+        if self._child is not None:
+            self._child.wait(5)

@@ -11,6 +11,7 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
+from django.core.checks import WARNING, run_checks
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 
@@ -35,11 +36,24 @@ def prepare() -> Prepared:
     Raises:
         CannotStart: with what to do.
     """
+    _refuse_unsafe()
     call_command("migrate", verbosity=0, interactive=False)
     told = first_admin()
     for name in settings.HERMES_AT_START:
         call_hook(name)
     return told
+
+
+def _refuse_unsafe() -> None:
+    found = run_checks(databases=["default"])
+    errors = [message for message in found if message.is_serious()]
+    if errors:
+        raise CannotStart(
+            " ".join(f"{e.msg}{f' {e.hint}' if e.hint else ''} ({e.id})" for e in errors)
+        )
+    for message in found:
+        if message.level >= WARNING:
+            log.warning("%s (%s)", message.msg, message.id)
 
 
 def call_hook(name: str) -> bool:

@@ -1,7 +1,7 @@
 """What the sweep does: finds what hints have lost, in small batches, each write guarded.
 
 Everything here is harmless twice and at the same time; still only one sweep runs at a time, so
-that slow sweeps do not pile up (:class:`Periodic`).
+that slow sweeps do not pile up (``periodic.due``).
 """
 
 from __future__ import annotations
@@ -11,55 +11,42 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
+from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db import DatabaseError
+from django.db.models import Exists, OuterRef
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
 
-from . import runner, transcript
+from . import intake, periodic, runner, tasks, transcript
 from .domain import TurnStatus
-from .models import Chat, History, Message, Periodic, Rewind, Session, Summary, Turn, TurnChunk
+from .models import Chat, Session, Turn, TurnChunk
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 50  # rows a kind a sweep
 STALE: Final = timedelta(seconds=5)  # a queued turn this old may have lost its hint
 STOP_GRACE: Final = timedelta(seconds=2)  # after which a stop is carried out for the worker
-BUSY: Final = timedelta(seconds=60)  # after which a sweep that did not end is taken for dead
 CHUNKS_KEPT: Final = timedelta(hours=1)
 PURGE_AFTER: Final = timedelta(days=30)
 
 
+@shared_task(name="sessions_app.sweep", acks_late=True)
+def sweep_when_due() -> None:
+    """Find what hints have lost, if it is due; beat asks for it, and every worker by itself."""
+    sweep()
+
+
 def sweep(*, force: bool = False) -> list[int]:
-    """Sweep if it is due; return the sessions that have something to run."""
-    if not _begin("sweep", timedelta(seconds=settings.HERMES_SWEEP_SECONDS), force=force):
-        return []
-    try:
-        found = list(dict.fromkeys(_sweep()))
-    finally:
-        Periodic.objects.filter(pk="sweep").update(busy_until=None)
+    """Sweep if it is due; return the sessions that have something to run, which were hinted."""
+    with periodic.due("sweep", settings.HERMES_SWEEP_SECONDS, force=force) as is_due:
+        found = list(dict.fromkeys(_sweep())) if is_due else []
+    for session_id in found:
+        tasks.hint_turns(session_id)
     if found:
         logger.info("sweep found work", extra={"sessions": len(found)})
     return found
-
-
-def _begin(name: str, every: timedelta, *, force: bool) -> bool:
-    """Whether this caller runs the periodic work now; others are told no until it is due again."""
-    due = Periodic.objects.filter(pk=name).filter(Q(busy_until=None) | Q(busy_until__lt=DbNow()))
-    if not force:
-        due = due.filter(last_run_at__lte=DbNow() - every)
-    if due.update(last_run_at=DbNow(), busy_until=DbNow() + BUSY):
-        return True
-    if Periodic.objects.filter(pk=name).exists():
-        return False
-    try:
-        with transaction.atomic():
-            Periodic.objects.create(name=name, last_run_at=DbNow(), busy_until=DbNow() + BUSY)
-    except IntegrityError:
-        return False
-    return True
 
 
 def _sweep() -> Iterator[int]:
@@ -75,6 +62,7 @@ def _sweep() -> Iterator[int]:
         except DatabaseError as error:
             logger.warning("sweep step failed", extra={"step": step.__name__, "cause": str(error)})
     _clean()
+    _end_idle()
 
 
 def end_abandoned() -> Iterator[int]:
@@ -108,13 +96,13 @@ def end_stopped() -> Iterator[int]:
 def wake_waiting() -> Iterator[int]:
     """Let waiting turns go on whose time is up, or whose tool has its result."""
     for pk, key, session_id in transcript.waiting_until_passed(BATCH):
-        if transcript.resume(pk, key, session_id=session_id):
+        if intake.resume(turn_id=pk, session_id=session_id, key=key):
             yield session_id
     waiting = Turn.objects.filter(status=TurnStatus.WAITING).exclude(wait_key=runner.PROVIDER_KEY)
     for pk, key, session_id in waiting.order_by("pk").values_list("pk", "wait_key", "session_id")[
         :BATCH
     ]:
-        if runner.is_ready(pk) and transcript.resume(pk, key, session_id=session_id):
+        if runner.is_ready(pk) and intake.resume(turn_id=pk, session_id=session_id, key=key):
             yield session_id
 
 
@@ -138,26 +126,16 @@ def _clean() -> None:
     chats = Chat.objects.filter(deleted_at__lt=DbNow() - PURGE_AFTER)
     for pk in chats.order_by("deleted_at").values_list("pk", flat=True)[:BATCH]:
         try:
-            purge(pk)
+            intake.purge(pk)
         except DatabaseError as error:  # another application has not purged its rows yet
             logger.info("chat not purged yet", extra={"chat": pk, "cause": str(error)})
 
 
-@transaction.atomic
-def purge(chat_id: int) -> None:
-    """Delete every row of a chat that was deleted long ago; its history stays."""
-    chat = Chat.objects.lock(chat_id)
-    chat.current = chat.read_session = None
-    chat.save(update_fields=["current", "read_session"])
-    sessions = Session.objects.filter(chat=chat)
-    sessions.update(summary=None, reading_summary=None)
-    TurnChunk.objects.filter(turn__chat=chat).delete()
-    Message.objects.filter(session__chat=chat).delete()
-    Rewind.objects.filter(session__chat=chat).delete()
-    Turn.objects.filter(chat=chat).delete()
-    Summary.objects.filter(session__chat=chat).update(previous=None)
-    Summary.objects.filter(session__chat=chat).delete()
-    sessions.delete()
-    chat.client_requests.all().delete()
-    History(chat=chat.pk, subject=f"chat:{chat.pk}", kind="purge", to="purged").save()
-    chat.delete()
+def _end_idle() -> None:
+    """End sessions in which nothing has happened for as long as operators allow; 0 is never."""
+    hours = settings.HERMES_SESSION_IDLE_HOURS
+    if not hours:
+        return
+    idle = Session.objects.open().filter(touched_at__lt=DbNow() - timedelta(hours=hours))
+    for pk, chat_id in idle.order_by("touched_at").values_list("pk", "chat_id")[:BATCH]:
+        intake.end_idle(session_id=pk, chat_id=chat_id, hours=hours)
