@@ -8,7 +8,7 @@ import time
 import pytest
 from django.db import connection
 
-from hermes.web.poller import poll
+from hermes.web.numbers import poll
 from hermes.web.reading import Viewer, signed_out, viewer_of
 from sessions_app import transcript
 from sessions_app.models import Chat, Session, Turn
