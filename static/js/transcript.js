@@ -263,6 +263,7 @@ export function take(frame) {
     case "hello": case "session.changed": takeWhole(frame); break;
     case "turn.started":
       // The group is whole and its live part empty: whatever was shown beyond it is cut back.
+      $("#notices").replaceChildren(); // what was told before it is over
       place(frame.turn, frame.html);
       begin(frame.turn, frame.run, frame.base);
       state.busy = { turn: frame.turn, status: "running" };
