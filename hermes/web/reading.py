@@ -20,6 +20,7 @@ from django.db.models import Max, Sum
 from django.utils.module_loading import import_string
 
 from hermes.lib import tokens
+from hermes.lib.db import retrying
 from sessions_app import domain, intake, runner
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.endpoints import model_for
@@ -49,6 +50,7 @@ class Viewer:
     stamp: str  # changes with the password
 
 
+@retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
     if not login:
@@ -74,6 +76,7 @@ WHERE u.id IS NULL OR l.session_key IS NULL
 """
 
 
+@retrying
 def signed_out(viewers: Sequence[Viewer]) -> list[Viewer]:
     """Those whose login has ended, or who may not sign in any more; one query for all."""
     if not viewers:
@@ -102,6 +105,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
+@retrying
 def look(
     viewer: Viewer,
     uid: str,
@@ -241,6 +245,7 @@ def _live(turn: TurnSeen) -> Live | None:
     return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
 
 
+@retrying
 def stored(turn: int, run: int, offset: int) -> str:
     """What chunks hold of a run from an offset on, as far as no piece is missing."""
     chunks = TurnChunk.objects.filter(turn_id=turn, run=run)
