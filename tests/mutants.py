@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from hermes import env
 from hermes.management.servers.embedded import EmbeddedServers
 
 from .benchmarks.figures import surroundings
+from .servers import run_folder
 
 FILE = env.BASE / "build" / "mutants.json"
 PAGE = env.BASE / "tests" / "mutants.md"
@@ -309,8 +309,8 @@ def said(output: str) -> str:
 
 def run(wanted: list[Mutant], *, show: bool = False) -> list[dict[str, Any]]:
     """Run each defect; what came of it."""
-    folder = Path(tempfile.mkdtemp(prefix=f"hermes-mutants-{os.geteuid()}-"))
-    servers = EmbeddedServers(folder / "servers", max_connections=100, for_tests=True)
+    folder = run_folder()
+    servers = EmbeddedServers(folder, max_connections=100, for_tests=True)
     found = []
     try:
         servers.start()

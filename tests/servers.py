@@ -77,6 +77,14 @@ def end_product(var: Path) -> None:
             EmbeddedServers(var).stop()
 
 
+def run_folder() -> Path:
+    """A new folder for servers of a run; a later run ends what is in it if this one is killed."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if (own := Identity.of(os.getpid())) is not None:
+        own.write(folder / "owner.json")
+    return folder
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start the servers and point the settings at them."""
@@ -84,9 +92,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if known.version or known.help:
         return
     _end_leftovers()
-    Run.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    if (own := Identity.of(os.getpid())) is not None:
-        own.write(Run.folder / "owner.json")
+    Run.folder = run_folder()
     for name in list(os.environ):
         if name.startswith("HERMES_") and name not in KEPT:
             del os.environ[name]
