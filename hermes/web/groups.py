@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
-from sessions_app.models import Message, Turn
+from sessions_app.models import Message, Summary, Turn
 
 from . import words
 from .rendering import Block, all_blocks
@@ -121,6 +121,14 @@ class Outcome:
     retry_word: str = "regenerate"  # or try
 
 
+@dataclass(frozen=True)
+class Fold:
+    """A summary that stands, or stood, behind a turn."""
+
+    summary: Summary
+    is_current: bool
+
+
 @dataclass
 class Group:
     """One turn as the page shows it, or a stretch of a copied transcript without turns."""
@@ -137,6 +145,7 @@ class Group:
     versions: Versions | None = None
     is_past: bool = False
     is_superseded: bool = False  # a later answer stands in the place of this one
+    folds: list[Fold] = field(default_factory=list)
 
     @property
     def is_live(self) -> bool:

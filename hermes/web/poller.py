@@ -31,6 +31,7 @@ from .cursor import Cursor, Move, Stream
 from .limits import Places, Rate
 from .reading import Viewer
 from .rendering import BlockSplitter
+from .summaries import MARK
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +79,10 @@ class Socket(Protocol):
         """The login has ended."""
 
 
-_POLL: Final = """
+_POLL: Final = f"""
 SELECT 's', s.id, s.version, t.id, t.fence_token,
        CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
-       c.reached, NULL::timestamptz
+       c.reached, NULL::timestamptz, {MARK}
 FROM unnest(%(sessions)s::bigint[]) AS w(id)
 JOIN sessions_app_session s ON s.id = w.id
 LEFT JOIN LATERAL (
@@ -93,11 +94,11 @@ LEFT JOIN LATERAL (
     WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
 ) c ON true
 UNION ALL
-SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL
+SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL, NULL
 FROM unnest(%(chats)s::bigint[]) AS w(id)
 JOIN sessions_app_chat c ON c.id = w.id AND c.deleted_at IS NULL
 UNION ALL
-SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at)
+SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at), NULL
 FROM (
     SELECT owner_id, touched_at FROM sessions_app_chat
     WHERE touched_at > clock_timestamp() - interval '15 seconds'
@@ -108,7 +109,7 @@ FROM (
 ) r
 WHERE r.owner_id = ANY(%(users)s::bigint[])
 GROUP BY r.owner_id
-"""
+"""  # noqa: S608 - our own text
 
 
 def poll(sessions: list[int], chats: list[int], users: list[int]) -> list[tuple[Any, ...]]:
@@ -332,6 +333,8 @@ class Hub:
                     self.grew(stream)
                 elif moved is Move.GAP:
                     self.repair(stream)
+            case {"type": "attempt.moved", "session": session}:
+                self._wake(self._sessions.get(session, ()), rows=True)
             case {"type": "turn.reasoning", "session": session}:
                 for socket in list(self._sessions.get(session, ())):
                     socket.reasoning(event)
@@ -362,10 +365,10 @@ class Hub:
         users = sorted({socket.viewer.user_id for socket in self.sockets})
         chats = set(self._chats)
         rows = await asked(sorted(self._sessions), sorted(chats), users)
-        for kind, pk, version, turn, run, status, reached, touched in rows:
+        for kind, pk, version, turn, run, status, reached, touched, fold in rows:
             if kind == "s":
                 mark = None if turn is None else (turn, run, status)
-                self._session_seen(pk, version, mark, reached)
+                self._session_seen(pk, version, mark, reached, fold)
             elif kind == "c":
                 chats.discard(pk)
                 for socket in list(self._chats.get(pk, ())):
@@ -380,10 +383,17 @@ class Hub:
             await self._check_logins()
 
     def _session_seen(
-        self, pk: int, version: int, mark: tuple[int, int, str] | None, reached: int | None
+        self,
+        pk: int,
+        version: int,
+        mark: tuple[int, int, str] | None,
+        reached: int | None,
+        fold: str,
     ) -> None:
         for socket in list(self._sessions.get(pk, ())):
-            if version != socket.cursor.version or mark != socket.cursor.busy:
+            told = socket.cursor
+            known = None if told.fold is None else told.fold.mark
+            if (version, mark, fold) != (told.version, told.busy, known):
                 socket.wake(rows=True)
         if mark is not None and reached is not None:
             stream = self._streams.get(mark[:2])

@@ -16,15 +16,25 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from sessions_app.domain import MessageRole, TurnSource
-from sessions_app.models import BUSY_TURN, Chat, Message, ModelEndpoint, Rewind, Session, Turn
+from sessions_app.models import (
+    BUSY_TURN,
+    Chat,
+    Message,
+    ModelEndpoint,
+    Rewind,
+    Session,
+    Summary,
+    Turn,
+)
 
 from . import groups
-from .groups import SHOWN, Alternative, Group
+from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
 LISTED: Final = 50  # chats in the sidebar
 REWINDS: Final = 400  # versions looked at
+FOLDS: Final = 20  # summaries of a page
 
 
 def chat_of(user_id: int, uid: UUID) -> Chat | None:
@@ -88,6 +98,7 @@ def page_of(
         groups.build(each, turn=each[0].turn, session_id=session.pk, is_past=is_past)
         for each in found
     ]
+    _fold(page, before)
     if is_past:
         return page
     anchor = 0
@@ -102,6 +113,28 @@ def page_of(
     if before is None:
         page.undone = _undone(page, alternatives)
     return page
+
+
+def _fold(page: Page, before: int | None) -> None:
+    """Let the summaries of a page stand behind the last turn of which they cover something."""
+    if not page.groups:
+        return
+    low = page.groups[0].first_seq
+    here = Summary.objects.filter(session_id=page.session.pk, covers_through__gte=low)
+    if before is not None:
+        here = here.filter(covers_through__lt=before)
+    shown = Q(pk=page.session.summary_id) | Q(reverted_at__isnull=False)
+    for made in here.filter(shown).defer("text", "body", "parts").order_by("-pk")[:FOLDS]:
+        is_current = made.pk == page.session.summary_id
+        above = [group for group in page.groups if group.first_seq <= made.covers_through]
+        kept = above[-1].folds
+        if is_current or all(each.is_current for each in kept):  # of undone ones the newest
+            kept.append(Fold(made, is_current=is_current))
+
+
+def summary_of(chat: Chat, pk: int) -> Summary | None:
+    """A summary of a chat."""
+    return Summary.objects.filter(pk=pk, session__chat=chat).select_related("session").first()
 
 
 def _add_rowless(page: Page) -> None:

@@ -96,7 +96,7 @@ class Standing:
         shown = _attempt_pill(self) if self.attempt is not None else None
         if shown is None and self.blocked is not None:
             shown = {**NOTHING, "state": "blocked", "phase": "ended", "reason": self.blocked}
-        return {**(shown or NOTHING), "retry_at": _time(self.retry_at)} if shown else dict(NOTHING)
+        return dict(NOTHING) if shown is None else {**shown, "retry_at": _time(self.retry_at)}
 
 
 def standing(session: Session, window: int) -> Standing:
@@ -154,8 +154,8 @@ def _attempt_pill(it: Standing) -> dict[str, Any] | None:
     ended_at = attempt.finished_at
     if attempt.status == AttemptStatus.COMMITTED:
         if attempt.summary_id_made != it.session.summary_id:
-            made = Summary.objects.filter(pk=attempt.summary_id_made).defer("text", "body", "parts")
-            found = made.first()
+            made = Summary.objects.filter(pk=attempt.summary_id_made or 0)
+            found = made.defer("text", "body", "parts").first()
             if found is None or found.reverted_at is None:
                 return None  # the conversation was taken back beyond it
             ended_at = found.reverted_at
@@ -164,6 +164,13 @@ def _attempt_pill(it: Standing) -> dict[str, Any] | None:
     elif it.retry_at is not None and attempt.status != AttemptStatus.CANCELLED:
         return told
     return None if _was_answered_since(it.session, ended_at) else told
+
+
+def held_until(session_id: int, turn_id: int) -> datetime | None:
+    """Until when a turn may be held for the attempt that is open, or None."""
+    held = CompactionAttempt.objects.open().filter(session_id=session_id, held_turn_id=turn_id)
+    began = held.filter(hold_released_at=None).values_list("hold_started_at", flat=True).first()
+    return None if began is None else began + hold_budget()
 
 
 def hold_budget() -> timedelta:
