@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
-from sessions_app.models import Message, Summary, Turn
+from sessions_app.models import Message, Turn
 
 from . import words
 from .rendering import Block, all_blocks
@@ -125,7 +125,11 @@ class Outcome:
 class Fold:
     """A summary that stands, or stood, behind a turn."""
 
-    summary: Summary
+    summary: int
+    messages: int  # that it newly stood for
+    before: int  # tokens of the context
+    after: int
+    undone_at: datetime | None
     is_current: bool
 
 
