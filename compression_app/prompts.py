@@ -17,7 +17,7 @@ from .domain import Said
 from .source import Source
 
 SAID_SHARE: Final = 0.05  # of the chat model's window, for people's own messages
-ANCHOR_SHARE: Final = 0.02  # … and for anchors
+ANCHOR_SHARE: Final = 0.04  # … and for anchors
 ANCHORS_MOST: Final = 400
 
 _SYSTEM: Final = f"""{SUMMARY_REQUEST}

@@ -167,6 +167,9 @@ def _ask(claimed: Claimed, watch: Watch, model: ChatModel) -> Step | None:
         is_last = attempt == settings.HERMES_PROVIDER_TRIES
         if error.kind is ErrorKind.TOO_LONG and window_share == 1.0 and not is_last:
             window_share = 0.6  # our estimate was too low for this provider: once, with less
+            signals.turn_overflowed.send_robust(
+                Turn, session_id=claimed.turn.session_id, turn_id=claimed.turn.pk
+            )
             continue
         if flushed.text or error.kind not in TRIED_AGAIN:
             _fail(claimed, flushed, error.kind, str(error))

@@ -21,7 +21,12 @@ from hermes.management.servers.identity import Identity, arguments
 
 FOLDERS = Path(tempfile.gettempdir())
 PREFIX = f"hermes-tests-{os.geteuid()}-"
-KEPT = {"HERMES_TEST_DATABASE_URL", "HERMES_TEST_REDIS_URL", "HERMES_TEST_CHROMIUM"}
+KEPT = {
+    "HERMES_TEST_DATABASE_URL",
+    "HERMES_TEST_REDIS_URL",
+    "HERMES_TEST_CHROMIUM",
+    "HERMES_TEST_SIZE",
+}
 
 
 class Run:

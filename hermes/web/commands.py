@@ -18,7 +18,7 @@ from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import compacting, numbers, reading
+from . import compacting, metering, reading
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def status(asked: Asked) -> Reply:
     chat = Chat.objects.select_related("current__summary").get(pk=asked.chat_id)
     if chat.current is None:
         return notice("status", _("Nothing was said here yet."))
-    told = numbers.meter(chat, chat.current)
+    told = metering.meter(chat, chat.current)
     busy = Turn.objects.busy().filter(session=chat.current).first()
     lines = [
         _("Session %(number)d, %(count)d messages in the context.")

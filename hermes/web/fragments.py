@@ -20,7 +20,7 @@ from sessions_app.domain import RESERVE_SHARE
 from sessions_app.endpoints import model_for
 from sessions_app.models import Chat, Summary
 
-from . import numbers, rendering, selectors, words
+from . import metering, rendering, selectors, words
 from .groups import Group
 from .selectors import Page
 from .templatetags.chat import tokens
@@ -227,7 +227,7 @@ def fold_html(chat: Chat) -> str:
     attempt = outlook.newest(session.pk)
     if attempt is not None and attempt.status in {"queued", "running"}:
         return _part("fold", stage="writing", attempt=attempt)
-    split = numbers.split(session)
+    split = metering.split(session)
     if attempt is not None and attempt.status == "preview":
         attempt.session = session
         found = outlook.previewed(attempt)
@@ -254,7 +254,7 @@ def fold_html(chat: Chat) -> str:
         after=left,
         bar_now=_bar(now, "meter__bar meter__bar--lg"),
         bar_after=_bar(after, "meter__bar meter__bar--lg") if found.written else "",
-        turns_left=numbers.turns_left(session, max(0, window - reserve - left)),
+        turns_left=metering.turns_left(session, max(0, window - reserve - left)),
     )
 
 

@@ -1,67 +1,66 @@
-"""How full the context of a session is, in tokens."""
+"""The numbers by which the poller sees that something moved."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from django.conf import settings
-from django.db.models import Sum
+from django.db import connection
 
-from compression_app import domain as compaction
-from hermes.lib import tokens
-from sessions_app import domain, runner
-from sessions_app.domain import TurnStatus
-from sessions_app.endpoints import model_for
-from sessions_app.models import Chat, Message, Session, Turn
-from sessions_app.transcript import context
-
-FORECAST_TURNS: Final = 8
-
-
-def meter(chat: Chat, session: Session) -> dict[str, Any]:
-    """The numbers of the context meter, in tokens.
-
-    The provider's count of the last request is taken where it still holds, and what came after it
-    is estimated; else everything is.
-    """
-    window = model_for(chat.endpoint_id).window
-    parts = split(session)
-    used = sum(parts.values())
-    reading = session.reading_tokens
-    has_reading = reading is not None and session.reading_summary_id == session.summary_id
-    if has_reading and reading is not None:
-        after = Message.objects.filter(session=session, seq__gt=session.reading_seq or 0).live()
-        used = reading + (after.aggregate(tokens=Sum("tokens"))["tokens"] or 0)
-    reserve = window // domain.RESERVE_SHARE
-    free = max(0, window - reserve - used)
-    return {
-        "used": used,
-        "window": window,
-        **parts,
-        "left_out": session.left_out,
-        "free": free,
-        "reserve": reserve,
-        "soft": compaction.mark(window, settings.HERMES_SOFT_MARK),
-        "hard": compaction.mark(window, settings.HERMES_HARD_MARK),
-        "is_estimate": not has_reading,
-        "turns_left": turns_left(session, free),
-    }
-
-
-def split(session: Session) -> dict[str, int]:
-    """What the context is made of, in estimated tokens."""
-    return {
-        "system": tokens.estimate(settings.HERMES_SYSTEM_PROMPT),
-        "tools": sum(context.tool_tokens(tool.spec) for tool in runner.tools().values()),
-        "summary": 0 if session.summary is None else session.summary.tokens,
-        "messages": session.live_tokens,
-    }
+# What moves a pill without moving its session: progress, a cooldown that is over, a pause.
+_MARK: Final = """
+concat_ws('|',
+    (SELECT a.id || '.' || a.progress FROM compression_app_compactionattempt a
+     WHERE a.session_id = s.id ORDER BY a.id DESC LIMIT 1),
+    'until', (SELECT max(k.id) FROM compression_app_cooldown k
+     WHERE k.session_id = s.id AND k.cleared_at IS NULL AND k.until > statement_timestamp()),
+    'off', (SELECT string_agg(p.id || '.' || (p.paused_at IS NOT NULL), ',' ORDER BY p.id)
+     FROM compression_app_compressionstate p
+     WHERE (p.scope = 'everything' OR p.scope LIKE 'endpoint:%%')
+       AND (p.paused_at IS NOT NULL OR p.breaker_until > statement_timestamp())))
+"""
+_POLL: Final = f"""
+SELECT 's', s.id, s.version, t.id, t.fence_token,
+       CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
+       c.reached, NULL::timestamptz, {_MARK}
+FROM unnest(%(sessions)s::bigint[]) AS w(id)
+JOIN sessions_app_session s ON s.id = w.id
+LEFT JOIN sessions_app_turn t ON t.session_id = s.id AND t.status IN ('running', 'waiting')
+LEFT JOIN LATERAL (
+    SELECT "offset" + length(text) AS reached FROM sessions_app_turnchunk
+    WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
+) c ON true
+UNION ALL
+SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL, NULL
+FROM unnest(%(chats)s::bigint[]) AS w(id)
+JOIN sessions_app_chat c ON c.id = w.id AND c.deleted_at IS NULL
+UNION ALL
+SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at), NULL
+FROM (
+    SELECT owner_id, touched_at FROM sessions_app_chat
+    WHERE touched_at > statement_timestamp() - interval '15 seconds'
+    UNION ALL
+    SELECT c.owner_id, s.touched_at
+    FROM sessions_app_session s JOIN sessions_app_chat c ON c.id = s.chat_id
+    WHERE s.touched_at > statement_timestamp() - interval '15 seconds'
+) r
+WHERE r.owner_id = ANY(%(users)s::bigint[])
+GROUP BY r.owner_id
+"""  # noqa: S608 - our own text
 
 
-def turns_left(session: Session, free: int) -> int | None:
-    """How many turns like the last ones still fit; None while nothing can be said."""
-    last = Turn.objects.filter(session=session, status=TurnStatus.COMPLETED).order_by("-pk")
-    ids = list(last.values_list("pk", flat=True)[:FORECAST_TURNS])
-    rows = Message.objects.filter(turn_id__in=ids, session=session)
-    total = rows.aggregate(tokens=Sum("tokens"))["tokens"]
-    return None if not total else free * len(ids) // total
+def poll(sessions: list[int], chats: list[int], users: list[int]) -> list[tuple[Any, ...]]:
+    """The numbers of everything that has a socket, in one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_POLL, {"sessions": sessions, "chats": chats, "users": users})
+        return list(cursor.fetchall())
+
+
+def mark_of(session_id: int) -> str:
+    """The mark of a session's pill, as the poll reads it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {_MARK} FROM sessions_app_session s WHERE s.id = %s",  # noqa: S608 - our own
+            [session_id],
+        )
+        found = cursor.fetchone()
+    return "" if found is None else str(found[0])

@@ -19,12 +19,13 @@ from django.db import connection, transaction
 from django.db.models import Max
 from django.utils.module_loading import import_string
 
+from hermes.lib.db import retrying
 from sessions_app import intake
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.endpoints import model_for
 from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
 
-from . import fragments, numbers, rendering, summaries
+from . import fragments, metering, numbers, rendering, summaries
 from .cursor import ENDED, Closed, Cursor, Fold, Live, Seen, Stream, TurnSeen
 from .limits import FRAME_BYTES
 
@@ -46,6 +47,7 @@ class Viewer:
     stamp: str  # changes with the password
 
 
+@retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
     if not login:
@@ -71,6 +73,7 @@ WHERE u.id IS NULL OR l.session_key IS NULL
 """
 
 
+@retrying
 def signed_out(viewers: Sequence[Viewer]) -> list[Viewer]:
     """Those whose login has ended, or who may not sign in any more; one query for all."""
     if not viewers:
@@ -99,6 +102,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
+@retrying
 def look(
     viewer: Viewer,
     uid: str,
@@ -151,7 +155,7 @@ def look(
             busy=busy,
             queue=[] if session is None else queue(session.pk),
             chat_part=chat_part(chat) if moved else None,
-            meter=numbers.meter(chat, session) if ended and whole is None and session else None,
+            meter=metering.meter(chat, session) if ended and whole is None and session else None,
             fold=fold,
         )
         return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen
@@ -189,9 +193,9 @@ def _folding(chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool) ->
     if pill["state"] == "preview":
         is_known = not is_whole and cursor.preview == pill["attempt"]
         known = cursor.fold.preview if is_known and cursor.fold is not None else None
-        preview = known or summaries.preview(it, numbers.split(session))
+        preview = known or summaries.preview(it, metering.split(session))
     return Fold(
-        mark=summaries.mark_of(session.pk),
+        mark=numbers.mark_of(session.pk),
         summary=session.summary_id,
         pill=pill,
         elapsed=summaries.elapsed(pill),
@@ -295,6 +299,7 @@ def _live(turn: TurnSeen) -> Live | None:
     return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
 
 
+@retrying
 def stored(turn: int, run: int, offset: int) -> str:
     """What chunks hold of a run from an offset on, as far as no piece is missing."""
     chunks = TurnChunk.objects.filter(turn_id=turn, run=run)
@@ -321,7 +326,7 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
         "session": None if session is None else session_part(session),
         "turn": None,
         "queue": [] if session is None else queue(session.pk),
-        "meter": None if session is None else numbers.meter(chat, session),
+        "meter": None if session is None else metering.meter(chat, session),
         "compaction": None,
         "preview": None,
         "limits": {

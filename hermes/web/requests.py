@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from hermes.lib.db import retrying
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
@@ -111,6 +112,7 @@ def _told(reply: commands.Reply, ref: str | None) -> Outcome:
     return Outcome([{"type": "notice", **told}], stopping=asked.first() if stop else None)
 
 
+@retrying
 def find_chat(viewer: Viewer, uid: str) -> tuple[int, int | None] | None:
     """A person's chat and its current session; None if it does not exist for them."""
     found: tuple[int, int | None] | None = (

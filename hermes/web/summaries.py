@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -27,18 +26,6 @@ from sessions_app.models import Session, Summary, Turn
 from . import words
 from .templatetags.chat import moment_words, tokens
 
-# What moves the pill without moving the session: progress, a cooldown that is over, a pause.
-MARK: Final = """
-concat_ws('|',
-    (SELECT a.id || '.' || a.progress FROM compression_app_compactionattempt a
-     WHERE a.session_id = s.id ORDER BY a.id DESC LIMIT 1),
-    'until', (SELECT max(k.id) FROM compression_app_cooldown k
-     WHERE k.session_id = s.id AND k.cleared_at IS NULL AND k.until > clock_timestamp()),
-    'off', (SELECT string_agg(p.id || '.' || (p.paused_at IS NOT NULL), ',' ORDER BY p.id)
-     FROM compression_app_compressionstate p
-     WHERE (p.scope = 'everything' OR p.scope LIKE 'endpoint:%%')
-       AND (p.paused_at IS NOT NULL OR p.breaker_until > clock_timestamp())))
-"""
 _ENDED: Final = (
     TurnStatus.COMPLETED,
     TurnStatus.CANCELLED,
@@ -59,17 +46,6 @@ NOTHING: Final[Mapping[str, Any]] = {
     "until": None,
     "summary": None,
 }
-
-
-def mark_of(session_id: int) -> str:
-    """The mark that the poll compares; it changes with whatever :func:`pill` shows."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {MARK} FROM sessions_app_session s WHERE s.id = %s",  # noqa: S608 - our own
-            [session_id],
-        )
-        found = cursor.fetchone()
-    return "" if found is None else str(found[0])
 
 
 def _time(at: datetime | None) -> str | None:

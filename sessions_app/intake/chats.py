@@ -80,7 +80,8 @@ def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list
     session.ended_at = DbNow()
     session.end_reason = reason
     drafts = owned.close_open_turns(session, reason=reason, actor=actor)
-    transcript.raise_generation(session)
+    if domain.END_CLASS[reason] is domain.EndClass.USER:
+        transcript.raise_generation(session)  # an end by the system voids nothing: it may go on
     transcript.record(
         session,
         f"session:{session.pk}",

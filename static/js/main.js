@@ -8,7 +8,7 @@ import { dialogs, toast } from "./dialogs.js";
 import { keyboard } from "./keyboard.js";
 import { queue, queueSends, settle, showQueue } from "./queue.js";
 import { isAtEnd, onEnd, scrolling } from "./scroll.js";
-import { markRunning, refresh, sidebar } from "./sidebar.js";
+import { markRunning, refresh, refreshIfNew, sidebar } from "./sidebar.js";
 import { Socket } from "./socket.js";
 import { answeredHere, isDeferral, placeNote, showNote, showPill, showPreview, summaries, undoFailed } from "./summaries.js";
 import { themes } from "./themes.js";
@@ -58,9 +58,8 @@ function taken(frame) {
       if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
       resend();
       break;
-    case "turn.accepted": accepted(frame); break;
+    case "turn.accepted": accepted(frame); refreshIfNew(); break;
     case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
-    case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
     case "queue": showQueue(frame); break;
     case "chat.changed": showHead(frame); break;
     case "chat.branched": location.href = `/chats/${frame.chat}/`; break;
@@ -79,8 +78,9 @@ function taken(frame) {
     case "error": undoFailed(); if (!answeredHere(frame) && !answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
     default: take(frame);
   }
-  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) held(frame.turn)?.remove();
   if (frame.type !== "turn.delta") placeNote();
+  // There may be no turn.started before an end.
+  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) { held(frame.turn)?.remove(); if (document.getElementById(`turn-${frame.turn}`)) shownFor((each) => each.turn === frame.turn); }
   if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
   if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
 }

@@ -82,6 +82,7 @@ def newest_attempt() -> CompactionAttempt:
 
 def until(condition, seconds: float = 10.0):
     """Wait for something to become true."""
+
     def look():
         return {"counts": None, "value": condition()}
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from compression_app import fence, intake, sweeps
+from compression_app.domain import Reason
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from sessions_app import intake as sessions
 from sessions_app import runner
@@ -98,7 +99,7 @@ class TestDeferred:
         scripted.script("fake-sum", default=Behaviour(text="no sections"))
         attempt = newest_attempt()
         assert not Cooldown.objects.exists()
-        fence.end(attempt.pk, attempt.session_id, "lost", fence.Reason.LEASE_EXPIRED)
+        fence.end(attempt.pk, attempt.session_id, "lost", Reason.LEASE_EXPIRED)
         scripted.release("go")
         worker[0].join(10)
 

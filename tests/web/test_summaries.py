@@ -10,7 +10,7 @@ from compression_app import domain, fence, intake
 from compression_app.domain import AttemptStatus, Reason, Trigger
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.lib.db import DbNow
-from hermes.web import commands, compacting, fragments, numbers, selectors, summaries, words
+from hermes.web import commands, compacting, fragments, metering, selectors, summaries, words
 from hermes.web.templatetags.chat import tokens
 from sessions_app import intake as sessions
 from sessions_app import runner, transcript
@@ -401,7 +401,7 @@ def test_every_reason_has_words():
 
 def test_the_meter_has_marks(over):
     chat = Chat.objects.select_related("current__summary").get(pk=over.chat.pk)
-    told = numbers.meter(chat, chat.current)
+    told = metering.meter(chat, chat.current)
     assert (told["soft"], told["hard"]) == (domain.mark(8_000, 0.6), domain.mark(8_000, 0.85))
     html = fragments.meter_html(told)
     assert html.count("m-mark") == 2
