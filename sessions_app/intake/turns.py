@@ -134,19 +134,20 @@ def _touch_chat(chat: Chat, text: str) -> None:
 @retrying
 @transaction.atomic
 def stop_turn(*, chat_id: int, user_id: int, actor: str = "") -> Turn | None:
-    """Ask the busy turn of a chat to stop; return it, or None if nothing runs.
+    """Ask the turn that is underway in a chat to stop; return it, or None if none is.
 
-    A waiting turn is cancelled here and now. A running one is ended by its worker, or after two
-    seconds by whoever asked (:func:`end_stopped`).
+    A running turn is ended by its worker, or after two seconds by whoever asked
+    (:func:`end_stopped`); one that waits, or that no worker has, is cancelled here and now.
     """
     chat = owned.lock_chat(chat_id, user_id)
     if chat.current_id is None:
         return None
     session = Session.objects.lock(chat.current_id)
-    turn = Turn.objects.busy().filter(session=session).select_related("chat").first()
+    underway = Turn.objects.underway().filter(session=session).select_related("chat")
+    turn = underway.busy().first() or underway.queued().first()
     if turn is None:
         return None
-    if turn.status == TurnStatus.WAITING:
+    if turn.status != TurnStatus.RUNNING:
         transcript.end_locked(session, turn, TurnStatus.CANCELLED, reason="stopped", actor=actor)
         transcript.publish(session)
         enqueue_on_commit(tasks.run_turns, session.pk)

@@ -28,6 +28,14 @@ class TurnQuerySet(LeasedQuerySet["Turn"]):
         """Turns that run or wait: at most one a session."""
         return self.filter(status__in=BUSY_TURN)
 
+    def underway(self) -> Self:
+        """Busy turns, and queued ones that have begun or that answer what is there already.
+
+        What they answer is in the context; nobody sees them among the messages that wait.
+        """
+        has_begun = Q(started_at__isnull=False) | Q(source__in=domain.WITHOUT_INPUT)
+        return self.filter(Q(status__in=BUSY_TURN) | Q(status=TurnStatus.QUEUED) & has_begun)
+
 
 class Turn(Leased):
     """One unit of the conversation: an input, and the agent's work on it.
