@@ -10,7 +10,7 @@ from sessions_app.domain import Code, MessageKind, MessageRole, Refused, RewindR
 from sessions_app.models import Chat, Message, Session, Turn
 
 from . import owned
-from .turns import check_text, queue_turn
+from .turns import check_fits, check_text, queue_turn
 
 NOTHING = "There is nothing here that could be done again."
 
@@ -127,6 +127,7 @@ def edit_message(
     asked = domain.text_hash(text)
     if (known := _known(chat, client_turn_id, asked)) is not None:
         return known
+    check_fits(chat, text)
     session = owned.lock_current(chat)
     owned.stop_underway(session, actor=actor)
     said = Message.objects.filter(
