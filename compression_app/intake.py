@@ -42,12 +42,13 @@ def request_compaction(
     actor: str = "",
 ) -> CompactionAttempt | Refusal:
     """Open a fenced attempt and queue it, or say why not."""
+    trigger = Trigger(trigger)
     Session.objects.lock(session_id)
     session = Session.objects.select_related("summary", "chat").get(pk=session_id)
     state = fence.state_of(session)
     window = endpoints.model_for(session.chat.endpoint_id).window
     reach = source.compactable(session, window)
-    facts = _facts(session, state, trigger, window, reach.messages, incoming_tokens)
+    facts = facts_of(session, state, trigger, window, reach.messages, incoming_tokens)
     if (reason := domain.refusal(facts)) is not None:
         running = CompactionAttempt.objects.open().filter(session=session).first()
         until = facts.provider_until if reason is Reason.PROVIDER_BREAKER else facts.cooldown_until
@@ -73,14 +74,15 @@ def _drop_preview(session: Session) -> None:
         fence.close(session, old, AttemptStatus.SUPERSEDED, Reason.GENERATION)
 
 
-def _facts(
+def facts_of(
     session: Session,
     state: CompressionState,
     trigger: Trigger,
     window: int,
     compactable: int,
-    incoming: int,
+    incoming: int = 0,
 ) -> domain.Facts:
+    """What decides whether an attempt is opened; only under the session's lock does it stay so."""
     is_soft = trigger in {Trigger.SOFT, Trigger.BACKLOG}
     share = settings.HERMES_SOFT_MARK if is_soft else settings.HERMES_HARD_MARK
     if is_soft and settings.HERMES_SOFT_MARK > settings.HERMES_HARD_MARK:
@@ -149,15 +151,24 @@ def cancel(*, session_id: int, actor: str = "", by_person: bool = True) -> bool:
 
 
 def apply_preview(*, session_id: int, attempt_id: int, body: str, actor: str = "") -> fence.Verdict:
-    """Adopt a previewed summary with the text that a person has left in it."""
+    """Adopt a previewed summary with the text that a person has left in it.
+
+    A text that is empty or too long is refused while the preview waits on, to be put right.
+    """
     attempt = CompactionAttempt.objects.select_related("session__summary", "session__chat").get(
         pk=attempt_id, session_id=session_id
     )
+    if attempt.status != AttemptStatus.PREVIEW:
+        return domain.Fenced()
     read = source.read(attempt.session, attempt.cut, 10**9)
     if read is None or (domain.rejection(body) is not None and not body.strip()):
         return domain.Refuse(AttemptStatus.FAILED, Reason.EMPTY)
     window = endpoints.model_for(attempt.session.chat.endpoint_id).window
-    return fence.apply_preview(attempt.pk, session_id, prompts.draft(read, body, window))
+    draft = prompts.draft(read, body, window)
+    previous = attempt.session.summary
+    if draft.tokens >= read.tokens + (0 if previous is None else previous.tokens):
+        return domain.Refuse(AttemptStatus.FAILED, Reason.WOULD_GROW)
+    return fence.apply_preview(attempt.pk, session_id, draft)
 
 
 def supersede(*, session_id: int) -> int:

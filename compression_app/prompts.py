@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hermes.lib import tokens
@@ -99,6 +100,11 @@ def draft(source: Source, body: str, window: int, *, is_mechanical: bool = False
         is_untrusted=source.is_untrusted,
         is_mechanical=is_mechanical,
     )
+
+
+def anchor_tokens(anchors: Sequence[str]) -> int:
+    """About how many tokens the list of anchors takes in a summary."""
+    return tokens.estimate(f"{ANCHOR_HEADING}\n{' · '.join(anchors)}") if anchors else 0
 
 
 def _redacted(said: tuple[Said, ...]) -> list[Said]:

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, When
-from django.db.models.functions import Left, Length
+from django.db.models.functions import JSONObject, Left, Length
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from sessions_app.domain import MessageRole, TurnSource
-from sessions_app.models import BUSY_TURN, Chat, Message, ModelEndpoint, Rewind, Session, Turn
+from sessions_app.models import (
+    BUSY_TURN,
+    Chat,
+    Message,
+    ModelEndpoint,
+    Rewind,
+    Session,
+    Summary,
+    Turn,
+)
 
 from . import groups
-from .groups import SHOWN, Alternative, Group
+from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
 LISTED: Final = 50  # chats in the sidebar
 REWINDS: Final = 400  # versions looked at
+FOLDS: Final = 3  # summaries that reach to the same row
 
 
 def chat_of(user_id: int, uid: UUID) -> Chat | None:
@@ -76,7 +87,7 @@ def page_of(
     if before is not None:
         rows = rows.filter(seq__lt=before)
     shown = _shown(rows).select_related("turn").defer("text", "turn__text")
-    newest = _take(list(shown.order_by("-seq")[: ROWS + 1]))
+    newest = _take(list(shown.annotate(folds=_folds()).order_by("-seq")[: ROWS + 1]))
     is_whole = len(newest) <= ROWS
     found = groups.split(reversed(newest))
     if not is_whole and len(found) > 1:
@@ -88,6 +99,7 @@ def page_of(
         groups.build(each, turn=each[0].turn, session_id=session.pk, is_past=is_past)
         for each in found
     ]
+    _fold(page, newest)
     if is_past:
         return page
     anchor = 0
@@ -102,6 +114,49 @@ def page_of(
     if before is None:
         page.undone = _undone(page, alternatives)
     return page
+
+
+def _fold(page: Page, rows: Sequence[Message]) -> None:
+    """Let the summaries of a page stand behind the turn with the last row that they cover."""
+    made = [(row.seq, each) for row in rows for each in row.folds]  # type: ignore[attr-defined]
+    for seq, each in made:
+        above = [group for group in page.groups if group.first_seq <= seq]
+        is_current = each["id"] == page.session.summary_id
+        if above and (is_current or all(fold.is_current for fold in above[-1].folds)):
+            above[-1].folds.append(_folded(each, is_current=is_current))
+
+
+def _folded(each: Mapping[str, Any], *, is_current: bool) -> Fold:
+    undone = each["reverted_at"]
+    return Fold(
+        summary=each["id"],
+        messages=each["messages"],
+        before=each["before"],
+        after=each["after"],
+        undone_at=None if undone is None else datetime.fromisoformat(undone),
+        is_current=is_current,
+    )
+
+
+def _folds() -> ArraySubquery:
+    """The summaries that reach to a row and count or were undone, the newest first."""
+    shown = Q(pk=OuterRef("session__summary_id")) | Q(reverted_at__isnull=False)
+    here = Summary.objects.filter(
+        shown, session_id=OuterRef("session_id"), covers_through=OuterRef("seq")
+    )
+    told = JSONObject(
+        id="pk",
+        messages="messages",
+        before="before_tokens",
+        after="after_tokens",
+        reverted_at="reverted_at",
+    )
+    return ArraySubquery(here.order_by("-pk").values(told=told)[:FOLDS])
+
+
+def summary_of(chat: Chat, pk: int) -> Summary | None:
+    """A summary of a chat."""
+    return Summary.objects.filter(pk=pk, session__chat=chat).select_related("session").first()
 
 
 def _add_rowless(page: Page) -> None:

@@ -22,7 +22,7 @@ from sessions_app.models import Chat
 
 from . import fragments, selectors, words
 
-COMMANDS: Final = ("new", "undo", "retry", "stop", "status", "title", "help")
+COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
 
 
 def _user(request: HttpRequest) -> User:
@@ -138,6 +138,23 @@ def version(request: HttpRequest, uid: UUID, rewind: int) -> HttpResponse:
     if page is None:
         raise Http404
     return HttpResponse(fragments.version_html(page))
+
+
+@login_required
+@require_GET
+def summary(request: HttpRequest, uid: UUID, pk: int) -> HttpResponse:
+    """What the model reads in place of older messages."""
+    found = selectors.summary_of(_chat(request, uid), pk)
+    if found is None:
+        raise Http404
+    return HttpResponse(fragments.summary_html(found))
+
+
+@login_required
+@require_GET
+def fold(request: HttpRequest, uid: UUID) -> HttpResponse:
+    """What a summary would take and leave; or the one that waits for an answer."""
+    return HttpResponse(fragments.fold_html(_chat(request, uid)))
 
 
 @login_required

@@ -114,6 +114,8 @@ class Turn(Leased):
             models.Index("lease_expires_at", name="turn_running", condition=Q(status="running")),
             models.Index("wait_until", name="turn_waiting", condition=Q(status="waiting")),
             models.Index("session", "changed", name="turn_changes"),
+            models.Index("session", "first_seq", name="turn_order"),
+            models.Index("session", name="turn_open", condition=Q(status__in=OPEN_TURN)),
             models.Index(F("id").desc(), "status", name="turn_newest"),
         ]
 

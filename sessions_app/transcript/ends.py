@@ -71,6 +71,8 @@ def end_unheld(
     turn = Turn.objects.select_related("chat").get(pk=turn_id)
     if turn.status not in domain.OPEN_TURN or token not in {None, turn.fence_token}:
         return False
+    if to is TurnStatus.INTERRUPTED and turn.status != TurnStatus.RUNNING:
+        return False  # another recovery has handed it back already
     end_locked(session, turn, to, reason=reason, actor=actor)
     rows.publish(session)
     return True

@@ -7,6 +7,7 @@ import { loadOlder, state } from "./transcript.js";
 import { change, rename } from "./sidebar.js";
 import { lastWaiting, editWaiting } from "./queue.js";
 import { toEnd } from "./scroll.js";
+import { SUMMARY_ACTS } from "./summaries.js";
 import { say } from "./say.js";
 
 let socket = null;
@@ -101,6 +102,7 @@ function branch(turn, seq) {
 export function press(turn, act) { turn && $(`[data-act="${act}"]`, turn)?.click(); }
 
 const ACTS = {
+  ...SUMMARY_ACTS,
   stop,
   whole,
   edit: (button, turn) => edit(turn),
@@ -134,7 +136,7 @@ export function actions(to) {
     const button = event.target.closest("[data-act]");
     const act = button && ACTS[button.dataset.act];
     if (!act) return;
-    if (button.closest(".menu__list")) closeMenus();
+    if (button.closest(".menu__list, .meter__pop")) closeMenus();
     act(button, button.closest(".turn"));
   });
 }

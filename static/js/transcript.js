@@ -57,7 +57,10 @@ function place(turn, html) {
 function bound() {
   const turns = $$(".turn", log);
   if (turns.length <= KEPT || !isFollowed()) return;
-  for (const turn of turns.slice(0, turns.length - KEPT)) turn.remove();
+  for (const turn of turns.slice(0, turns.length - KEPT)) {
+    while (turn.nextElementSibling?.matches(".divide")) turn.nextElementSibling.remove();
+    turn.remove();
+  }
   for (const section of $$(".session", log)) {
     if (section !== currentSection() && !section.children.length) { section.nextElementSibling?.matches(".divide") && section.nextElementSibling.remove(); section.remove(); }
   }
