@@ -6,7 +6,6 @@ A rejected summary drops nothing: the transcript, and what the model reads, stay
 from __future__ import annotations
 
 import pytest
-
 from django.db import DataError
 
 from compression_app import fence, intake, runner
