@@ -16,8 +16,8 @@ TURN, PAGE = 20, 12
 
 
 def queries_of_a_turn() -> Queries:
-    """The statements of the worker for one queued turn of a chat that was talked in before."""
-    state = long_session(60)
+    """The statements of the worker for one queued turn of a chat that has a summary already."""
+    state = long_session(60, covered=20)
     turn = factories.say(state.chat, "!say 4 words")
     with counted() as queries:
         runner.run_turns(turn.session_id)

@@ -46,7 +46,7 @@ class Queries:
 def _sender() -> str:
     """The function of ours from which a statement comes."""
     frame = sys._getframe(2)
-    found = "?"
+    found = "django"
     while frame is not None:
         path = frame.f_code.co_filename
         if path.startswith(str(env.BASE)) and "/tests/" not in path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from hermes.management.servers.embedded import EmbeddedServers
+from tests.servers import run_folder
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Ground:
 @contextmanager
 def standing() -> Iterator[Ground]:
     """Servers as ``make run`` starts them, empty and migrated; Django is set up on them."""
-    folder = Path(tempfile.mkdtemp(prefix=f"hermes-bench-{os.geteuid()}-"))
+    folder = run_folder()
     for name in [name for name in os.environ if name.startswith("HERMES_")]:
         del os.environ[name]
     servers = EmbeddedServers(folder)

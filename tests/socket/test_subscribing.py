@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
+from channels_redis.pubsub import RedisPubSubLoopLayer
 from django.conf import settings
 
 from hermes.web import consumers, poller, reading
@@ -24,14 +26,21 @@ async def never(_hub) -> None:
 async def test_what_changes_during_the_first_look_is_told(monkeypatch):
     chat, cookie = await rows(someone)()
     look, looks = reading.look, []
+    send, is_sent = RedisPubSubLoopLayer.group_send, threading.Event()
+
+    async def sent(layer, group, message):
+        await send(layer, group, message)
+        is_sent.set()
 
     def looked(*args, **kwargs):
         seen = look(*args, **kwargs)
         looks.append(seen)
         if len(looks) == 1:  # after the snapshot, before it is told
             intake.rename(chat_id=chat.pk, user_id=chat.owner_id, title="Renamed meanwhile")
+            assert is_sent.wait(5)  # who is not in the group by now never hears of it
         return seen
 
+    monkeypatch.setattr(RedisPubSubLoopLayer, "group_send", sent)
     monkeypatch.setattr(reading, "look", looked)
     monkeypatch.setattr(poller.Hub, "_clock", never)
     heard: asyncio.Queue[dict] = asyncio.Queue()
