@@ -43,6 +43,7 @@ def request_compaction(
     actor: str = "",
 ) -> CompactionAttempt | Refusal:
     """Open a fenced attempt and queue it, or say why not."""
+    trigger = Trigger(trigger)
     Session.objects.lock(session_id)
     session = Session.objects.select_related("summary", "chat").get(pk=session_id)
     state = fence.state_of(session)
@@ -158,6 +159,8 @@ def apply_preview(*, session_id: int, attempt_id: int, body: str, actor: str = "
     attempt = CompactionAttempt.objects.select_related("session__summary", "session__chat").get(
         pk=attempt_id, session_id=session_id
     )
+    if attempt.status != AttemptStatus.PREVIEW:
+        return domain.Fenced()
     read = source.read(attempt.session, attempt.cut, 10**9)
     if read is None or (domain.rejection(body) is not None and not body.strip()):
         return domain.Refuse(AttemptStatus.FAILED, Reason.EMPTY)

@@ -69,8 +69,10 @@ def tools() -> Mapping[str, Tool]:
 
 def run_turns(session_id: int) -> bool:
     """Run queued turns of a session, at most a few; report whether more may be waiting."""
-    for _ in range(TURNS_A_TASK):
+    for number in range(TURNS_A_TASK):
         try:
+            if number and not Turn.objects.queued().filter(session_id=session_id).exists():
+                return False  # a look without the lock: what is queued from now on is hinted
             claimed = transcript.claim(session_id)
         except Session.DoesNotExist:
             logger.warning("hint for a session that is gone", extra={"session": session_id})

@@ -263,7 +263,7 @@ def undelete(request: HttpRequest, uid: UUID) -> HttpResponse:
 def model(request: HttpRequest, uid: UUID) -> HttpResponse:
     """Answer a chat with another model from the next call on."""
     chosen = request.POST.get("endpoint", "")
-    if not chosen.isdigit() or len(chosen) > 18:
+    if not chosen.isdecimal() or len(chosen) > 18:
         return JsonResponse({"message": _("This model does not exist any more.")}, status=400)
     return _change(
         request,

@@ -151,8 +151,10 @@ def socket_environment(transactional_db, process_environment) -> dict[str, str]:
 
 
 @pytest.fixture
-def processes(transactional_db) -> Iterator[list[Process]]:
-    """Processes of a test's own, ended with it."""
+def processes(transactional_db, _standing) -> Iterator[list[Process]]:
+    """Processes of a test's own, ended with it. No other worker takes their work meanwhile."""
+    if (standing := _standing.pop("worker", None)) is not None:
+        _end([standing])
     made: list[Process] = []
     yield made
     _end(made)

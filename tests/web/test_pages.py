@@ -412,6 +412,15 @@ def test_a_foreign_host_in_the_address_does_not_get_into_the_policy():
     assert "script-src *" not in answer.headers["Content-Security-Policy"]
 
 
+@pytest.mark.parametrize("chosen", ["", "x", "-1", "\u00b2", "9" * 18, "9" * 30])
+def test_a_model_that_is_none_is_refused_in_words(chosen):
+    chat = factories.chat()
+    answer = signed_in(chat.owner).post(f"/chats/{chat.uid}/model/", {"endpoint": chosen})
+
+    assert answer.status_code in {400, 404}
+    assert answer.json()["message"] == "This model does not exist any more."
+
+
 def test_the_probes_answer():
     client = Client(HTTP_HOST="127.0.0.1:8000")
 

@@ -6,7 +6,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0001_initial'),
+        ('sessions_app', '0002_turn_order'),
     ]
 
     operations = [
