@@ -248,6 +248,11 @@ HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 HERMES_TURN_GATES = ["compression_app.gate.hold"]
 # What every worker calls now and then by itself, each guarded against running twice at a time.
 HERMES_SWEEPS = ["sessions_app.sweeps.sweep", "compression_app.sweeps.sweep"]
+# What must hold of rows at any time; read by check_rows and by the tests.
+HERMES_INVARIANTS = [
+    "sessions_app.invariants.check_invariants",
+    "compression_app.invariants.check_invariants",
+]
 HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
 HERMES_SYSTEM_PROMPT = env.text(
     "HERMES_SYSTEM_PROMPT",

@@ -294,6 +294,8 @@ class Hub:
                     self.grew(stream)
                 elif moved is Move.GAP:
                     self.repair(stream)
+            case {"type": "attempt.moved", "session": session}:
+                self._wake(self._sessions.get(session, ()), rows=True)
             case {"type": "turn.reasoning", "session": session}:
                 for socket in list(self._sessions.get(session, ())):
                     socket.reasoning(event)
@@ -324,10 +326,10 @@ class Hub:
         users = sorted({socket.viewer.user_id for socket in self.sockets})
         chats = set(self._chats)
         rows = await asked(sorted(self._sessions), sorted(chats), users)
-        for kind, pk, version, turn, run, status, reached, touched in rows:
+        for kind, pk, version, turn, run, status, reached, touched, fold in rows:
             if kind == "s":
                 mark = None if turn is None else (turn, run, status)
-                self._session_seen(pk, version, mark, reached)
+                self._session_seen(pk, version, mark, reached, fold)
             elif kind == "c":
                 chats.discard(pk)
                 for socket in list(self._chats.get(pk, ())):
@@ -342,10 +344,17 @@ class Hub:
             await self._check_logins()
 
     def _session_seen(
-        self, pk: int, version: int, mark: tuple[int, int, str] | None, reached: int | None
+        self,
+        pk: int,
+        version: int,
+        mark: tuple[int, int, str] | None,
+        reached: int | None,
+        fold: str,
     ) -> None:
         for socket in list(self._sessions.get(pk, ())):
-            if version != socket.cursor.version or mark != socket.cursor.busy:
+            told = socket.cursor
+            known = None if told.fold is None else told.fold.mark
+            if (version, mark, fold) != (told.version, told.busy, known):
                 socket.wake(rows=True)
         if mark is not None and reached is not None:
             stream = self._streams.get(mark[:2])

@@ -39,9 +39,9 @@ $$
 
 def every_state(chat: Chat) -> None:
     """A chat with every part that the log can show."""
-    intake.accept_turn(chat_id=chat.pk, user_id=chat.owner_id, client_turn_id="a", text="one")
+    intake.new_session(chat_id=chat.pk, user_id=chat.owner_id, client_id="a")
     session = Session.objects.get(chat=chat)
-    Turn.objects.all().delete()
+    Chat.objects.filter(pk=chat.pk).update(begun_at=timezone.now())
     seq = 0
 
     def turn(text: str, answer: str, status: str, code: str = "", **more) -> Turn:
@@ -236,8 +236,7 @@ def test_the_list_renames_pins_deletes_and_brings_back(chat, scripted, tab: Open
 
 
 def test_a_long_chat_keeps_its_place_and_its_page_small(chat, scripted, tab: OpenTab):
-    intake.accept_turn(chat_id=chat.pk, user_id=chat.owner_id, client_turn_id="a", text="one")
-    Turn.objects.all().delete()
+    intake.new_session(chat_id=chat.pk, user_id=chat.owner_id, client_id="a")
     session = Session.objects.get(chat=chat)
     Message.objects.bulk_create(
         Message(

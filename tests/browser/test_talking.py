@@ -277,3 +277,30 @@ def test_nothing_hostile_runs_also_by_live_stream(chat, scripted, tab: OpenTab, 
     one.check()
     assert page.locator("#log img, #log script, #log svg[onload], #log iframe").count() == 0
     assert Message.objects.get(role="assistant").text == text
+
+
+def test_a_flush_costs_little_at_any_length(chat, scripted, tab: OpenTab):
+    text = "".join(f"Words of line {n}, and some more of them to fill it.\n" for n in range(1150))
+    scripted.script(default=Behaviour(text=text, hold="go", hold_at=11_000, chunking="word"))
+    one = tab(chat.owner)
+    page = one.open(path(chat))
+    one.send("go")
+    one.until("document.querySelector('.open')?.textContent.length > 48000")
+    spent = page.evaluate(
+        """() => {
+          const text = document.querySelector(".open").firstChild;
+          const view = document.querySelector("#scroll"), costs = [];
+          for (let n = 0; n < 30; n += 1) {
+            const began = performance.now();
+            text.appendData("eight more words that come with a flush ");
+            view.scrollTop = view.scrollHeight;
+            costs.push(performance.now() - began);
+          }
+          return Math.min(...costs);  // other processes only ever add to it
+        }"""
+    )
+    scripted.release("go")
+    one.done(1)
+
+    print(f"one flush behind 48 KB, with layout: {spent:.1f} ms")
+    assert spent <= 4, f"{spent} ms"
