@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -441,6 +442,20 @@ def test_an_answer_longer_than_a_page_is_shown_whole(monkeypatch):
     page = selectors.page_of(Session.objects.get(chat=chat))
 
     assert (len(page.groups), page.has_more) == (1, False)
+
+
+def test_a_pause_that_is_too_long_to_wait_for_is_told_with_its_end():
+    chat = factories.chat()
+    turn = answered(chat)
+    fail(turn, "rate")
+    until = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+    Turn.objects.filter(pk=turn.pk).update(retry_at=until)
+    page = signed_in(chat.owner).get(f"/chats/{chat.uid}/").content.decode()
+
+    assert 'datetime="2031-05-04T' in page
+    assert "It asks for no new try before" in page
+    assert "Try again in a moment" not in page
+    assert "starts by itself" not in page
 
 
 def test_the_probes_answer():
