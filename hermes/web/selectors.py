@@ -33,6 +33,7 @@ from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
+TURN_ROWS: Final = 1_000  # rows of one turn by itself, its answer among them
 SIGNS: Final = 400_000  # code points of a page: of turns with long answers there are fewer turns
 LISTED: Final = 50  # chats in the sidebar
 REWINDS: Final = 400  # versions looked at
@@ -251,7 +252,7 @@ def group_of(turn_id: int) -> Group | None:
     if turn is None:
         return None
     rows = Message.objects.filter(session_id=turn.session_id, turn=turn).live()
-    own = _take(list(_shown(rows).order_by("seq")[:ROWS]))
+    own = _take(list(_shown(rows).order_by("-seq")[:TURN_ROWS]))[::-1]
     if not own and (turn.first_seq is None or Message.objects.filter(turn=turn).exists()):
         return None  # it has not begun, or all of it is out of the context
     is_past = turn.session_id != turn.chat.current_id
