@@ -22,6 +22,7 @@ from sessions_app.models import Chat
 
 from . import fragments, selectors, words
 
+LIST_PAGES: Final = 40  # of the list of chats
 COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
 
 
@@ -184,7 +185,11 @@ def sidebar(request: HttpRequest) -> HttpResponse:
     with contextlib.suppress(ValueError):
         current = selectors.chat_of(user.pk, UUID(request.GET.get("chat", "")))
     archived = request.GET.get("archived") == "1"
-    return HttpResponse(fragments.sidebar_html(user, current, archived=archived))
+    asked = request.GET.get("pages", "1")
+    pages = min(int(asked), LIST_PAGES) if asked.isdecimal() and len(asked) < 9 else 1
+    return HttpResponse(
+        fragments.sidebar_html(user, current, archived=archived, pages=max(1, pages))
+    )
 
 
 # --- Changes of a chat ---------------------------------------------------------------------------

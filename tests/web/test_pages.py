@@ -340,6 +340,24 @@ def test_the_list_is_grouped_and_marked():
     assert not bunches[2].chats[0].is_unread
 
 
+def test_every_chat_of_many_can_be_reached():
+    user = factories.person()
+    Chat.objects.bulk_create(
+        Chat(key=f"k{n}", owner=user, title=f"chat {n}.", begun_at=timezone.now())
+        for n in range(selectors.LISTED + 20)
+    )
+    client = signed_in(user)
+    first = client.get("/sidebar/").content.decode()
+    more = client.get("/sidebar/?pages=2").content.decode()
+
+    assert first.count("row__link") == selectors.LISTED
+    assert "Show more chats" in first
+    assert more.count("row__link") == selectors.LISTED + 20
+    assert "Show more chats" not in more
+    for odd in ("0", "-1", "x", "\u00b2", "9" * 30):
+        assert client.get("/sidebar/", {"pages": odd}).status_code == 200
+
+
 def test_renaming_pinning_archiving_deleting_and_back():
     chat = answered(factories.chat()).chat
     client = signed_in(chat.owner)
