@@ -39,6 +39,8 @@ def _wire_daphne() -> None:
         Long answers are told in one message, however long.
         """
 
+        maxMessagePayloadSize: int
+
         def onConnect(self, request: Any) -> Any:
             """Begin a connection."""
             self.failByDrop = False

@@ -266,7 +266,7 @@ def undelete(request: HttpRequest, uid: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def model(request: HttpRequest, uid: UUID) -> HttpResponse:
-    """Answer a chat with another model from the next call on."""
+    """Answer a chat with another model from the next turn on."""
     chosen = request.POST.get("endpoint", "")
     if not chosen.isdecimal() or len(chosen) > 18:
         return JsonResponse({"message": _("This model does not exist any more.")}, status=400)
