@@ -33,6 +33,7 @@ from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
+SIGNS: Final = 400_000  # code points of a page: of turns with long answers there are fewer turns
 LISTED: Final = 50  # chats in the sidebar
 REWINDS: Final = 400  # versions looked at
 FOLDS: Final = 3  # summaries that reach to the same row
@@ -79,6 +80,18 @@ class Page:
         return self.groups[0].first_seq if self.groups else 0
 
 
+def _within(found: list[list[Message]], limit: int) -> list[list[Message]]:
+    """The newest groups that a page takes: at least one, at most ``limit``, and so many signs."""
+    kept: list[list[Message]] = []
+    room = SIGNS
+    for group in reversed(found[-limit:]):
+        room -= sum(len(row.text) for row in group)
+        if kept and room < 0:
+            break
+        kept.append(group)
+    return kept[::-1]
+
+
 def page_of(
     session: Session, *, before: int | None = None, is_past: bool = False, limit: int = TURNS
 ) -> Page:
@@ -92,8 +105,9 @@ def page_of(
     found = groups.split(reversed(newest))
     if not is_whole and len(found) > 1:
         found = found[1:]  # its beginning is not here
-    has_more = not is_whole or len(found) > limit
-    found = found[-limit:]
+    kept = _within(found, limit)
+    has_more = not is_whole or len(found) > len(kept)
+    found = kept
     page = Page(session, has_more=has_more, is_past=is_past)
     page.groups = [
         groups.build(each, turn=each[0].turn, session_id=session.pk, is_past=is_past)
