@@ -45,7 +45,7 @@ def model(transactional_db):
 
 
 @pytest.fixture
-def over(model):
+def over(model, processes):
     """A session above the hard mark, in which nothing was summarised yet; and its cookie."""
     compactions.set_paused(scope="everything", paused=True, actor="test")
     state = session_over_mark()
@@ -65,7 +65,7 @@ def session(chat):
     return Session.objects.select_related("summary").get(chat=chat)
 
 
-async def test_a_hold_is_shown_and_ended_and_its_deferral_told_once(over, model, web, worker):
+async def test_a_hold_is_shown_and_ended_and_its_deferral_told_once(over, model, web, own_worker):
     chat, cookie = over
     async with Page(web.address, str(chat.uid), cookie) as page:
         hello = await page.frame("hello")
@@ -100,7 +100,7 @@ async def test_a_hold_is_shown_and_ended_and_its_deferral_told_once(over, model,
     assert page.faults == []
 
 
-async def test_a_preview_is_changed_and_taken_then_undone(over, model, web, worker):
+async def test_a_preview_is_changed_and_taken_then_undone(over, model, web, own_worker):
     chat, cookie = over
     model.script("fake-sum", default=Behaviour(text=SUMMARY))
     async with Client(web.address, str(chat.uid), cookie) as client:
@@ -143,7 +143,7 @@ async def test_a_preview_is_changed_and_taken_then_undone(over, model, web, work
     assert client.faults == []
 
 
-async def test_it_is_cancelled_and_progress_is_told(over, model, web, worker):
+async def test_it_is_cancelled_and_progress_is_told(over, model, web, own_worker):
     chat, cookie = over
     model.script(
         "fake-sum", default=Behaviour(text=SUMMARY, reasoning="hm " * 400, tokens_per_second=20)
