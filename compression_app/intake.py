@@ -12,6 +12,7 @@ from django.db.models import Max
 from hermes.lib.db import db_now, retrying
 from hermes.lib.hints import enqueue_on_commit
 from sessions_app import endpoints, transcript
+from sessions_app import intake as sessions
 from sessions_app.models import Session, Summary
 
 from . import domain, fence, prompts, source, tasks
@@ -191,6 +192,67 @@ def supersede(*, session_id: int) -> int:
     return ended
 
 
-def set_paused(*, scope: str, paused: bool, actor: str) -> None:
-    """Pause or resume automatic compaction, everywhere or of one endpoint."""
+# --- Operators ----------------------------------------------------------------------------------
+
+
+@retrying
+@transaction.atomic
+def set_paused(*, scope: str, paused: bool, actor: str, reason: str = "") -> bool:
+    """Pause or resume automatic compaction, everywhere or of one endpoint; False if it was so."""
+    found = CompressionState.objects.select_for_update(no_key=True).filter(scope=scope).first()
+    if paused == (found is not None and found.paused_at is not None):
+        return False
     fence.set_paused(scope, paused=paused, actor=actor)
+    what = "pause" if paused else "resume"
+    sessions.record_operation(subject=scope, what=what, actor=actor, reason=reason)
+    return True
+
+
+@retrying
+@transaction.atomic
+def cancel_for_operator(*, attempt_id: int, actor: str, reason: str) -> bool:
+    """Cancel an attempt or preview; False if it has ended already."""
+    attempt = CompactionAttempt.objects.select_related("session").get(pk=attempt_id)
+    subject = f"attempt:{attempt_id}"
+    if not fence.end(
+        attempt_id,
+        attempt.session_id,
+        AttemptStatus.CANCELLED,
+        Reason.CANCELLED,
+        actor=actor,
+    ):
+        return False
+    sessions.record_operation(
+        subject=subject, what="cancel", actor=actor, reason=reason, session=attempt.session
+    )
+    return True
+
+
+@retrying
+@transaction.atomic
+def clear_for_operator(*, session_id: int, actor: str, reason: str) -> int:
+    """Clear the active cooldowns of a session; how many there were."""
+    Session.objects.lock(session_id)
+    if not Cooldown.objects.active().filter(session_id=session_id).exists():
+        return 0
+    return fence.clear_cooldowns(session_id, actor=actor, reason=reason)
+
+
+@retrying
+@transaction.atomic
+def trigger_for_operator(
+    *, session_id: int, actor: str, reason: str, clears: bool = False
+) -> CompactionAttempt | Refusal:
+    """Open an attempt for an operator, with ``clears`` after its cooldowns were cleared."""
+    if clears:
+        clear_for_operator(session_id=session_id, actor=actor, reason=reason)
+    opened = request_compaction(session_id=session_id, trigger=Trigger.OPERATOR, actor=actor)
+    if isinstance(opened, CompactionAttempt):
+        sessions.record_operation(
+            subject=f"attempt:{opened.pk}",
+            what="retry" if clears else "trigger",
+            actor=actor,
+            reason=reason,
+            session=opened.session,
+        )
+    return opened

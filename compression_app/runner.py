@@ -22,7 +22,7 @@ from hermes.lib.chat import (
     ReasoningDelta,
     TextDelta,
 )
-from hermes.lib.db import released
+from hermes.lib.db import is_transient, released
 from hermes.lib.hints import push, session_group
 from hermes.lib.leases import Wake, Watch, watched
 from sessions_app import endpoints
@@ -110,7 +110,7 @@ def _commit(claimed: Claimed, written: Written) -> fence.Verdict:
         try:
             return fence.commit(claimed.lease, written)
         except DatabaseError as error:
-            if time.monotonic() + pause > until:
+            if not is_transient(error) or time.monotonic() + pause > until:
                 raise
             logger.warning("commit not written yet", extra={"cause": str(error)})
             with released():

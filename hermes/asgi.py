@@ -36,7 +36,10 @@ def _wire_daphne() -> None:
     class SaysWhy(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
         """Closes with the code that says why: 1009 and 1002 where a client breaks a rule, which
         autobahn answers by dropping the connection, and 1012, which it takes from no application.
+        Long answers are told in one message, however long.
         """
+
+        maxMessagePayloadSize: int  # set for each connection; 0 is no limit
 
         def onConnect(self, request: Any) -> Any:
             """Begin a connection."""
@@ -50,6 +53,14 @@ def _wire_daphne() -> None:
             if not connected:
                 emptied.set()
             super().onClose(*how)
+
+        def sendMessage(self, *message: Any, **how: Any) -> None:
+            """Send a message of any size: the limit is for what clients send."""
+            limit, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
+            try:
+                super().sendMessage(*message, **how)
+            finally:
+                self.maxMessagePayloadSize = limit
 
         def serverClose(self, code: int | None = None) -> None:
             """Close the socket."""

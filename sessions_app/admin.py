@@ -19,11 +19,11 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from hermes.lib.admin import ReadOnlyAdmin
+from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
-from .domain import EndpointKind
+from .domain import EndpointKind, Refused
 from .models import Chat, History, Message, ModelEndpoint, Rewind, Session, Summary, Turn
 
 User = get_user_model()
@@ -45,14 +45,10 @@ class TranscriptAdmin(ReadOnlyAdmin):
         """Texts are not among the fields of whoever may not read them."""
         return [] if request.user.has_perm(READ) else list(self.text_fields)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Every column, and a word in the place of hidden ones."""
-        fields = list(super().get_fields(request, obj))
-        return fields if request.user.has_perm(READ) else [*fields, "hidden_text"]
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """All of them."""
-        return [*super().get_readonly_fields(request, obj), "hidden_text"]
+        """What is shown beside the columns: a word in the place of hidden ones."""
+        fields = list(super().get_readonly_fields(request, obj))
+        return fields if request.user.has_perm(READ) else [*fields, "hidden_text"]
 
     @admin.display(description=_("text"))
     def hidden_text(self, row: Any) -> str:
@@ -156,14 +152,56 @@ class RewindAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
 
 
+def _undo(summary: Summary, actor: str, reason: str) -> str:
+    chat = summary.session.chat
+    try:
+        intake.undo_summary(
+            chat_id=chat.pk,
+            user_id=chat.owner_id,
+            summary_id=summary.pk,
+            actor=actor,
+            reason=reason,
+        )
+    except Refused:
+        return gettext("it is not the current summary of its chat (any more)")
+    return ""
+
+
 @admin.register(Summary)
-class SummaryAdmin(TranscriptAdmin):
+class SummaryAdmin(OperationsMixin, TranscriptAdmin):
     """Summaries: what they cover, and their size."""
 
-    text_fields = ("text",)
-    list_display = ("id", "session", "covers_through", "tokens", "reverted_at", "created_at")
+    text_fields = ("text", "body", "parts")
+    list_display = (
+        "id",
+        "session",
+        "covers_through",
+        "messages",
+        "before_tokens",
+        "after_tokens",
+        "is_untrusted",
+        "is_mechanical",
+        "reverted_at",
+        "created_at",
+    )
+    list_filter = (
+        ("reverted_at", admin.EmptyFieldListFilter),
+        "is_untrusted",
+        "is_mechanical",
+        "created_at",
+    )
     list_select_related = ("session",)
+    search_fields = ("=id", "=session__key")
     ordering = ("-id",)
+    operations = (
+        Operation(
+            "undo",
+            _("Undo"),
+            _("The model reads the messages themselves again; nothing that was said changes."),
+            "sessions_app.undo_summary",
+            _undo,
+        ),
+    )
 
 
 @admin.register(History)

@@ -210,6 +210,7 @@ class Cursor:
     base: int = 0
     offset: int = 0
     k: int = 0  # closed blocks told
+    seq: int = 0  # the newest row told of that turn
 
     def follows(self, turn: int, run: int) -> bool:
         """Whether the text of this run is being sent."""
@@ -331,6 +332,8 @@ class Cursor:
         blocks: list[Closed] = []
         if seen.live is not None and stream is not None:
             self._begin(busy)
+            session = seen.whole["session"] if seen.whole is not None else None
+            self.seq = 0 if session is None else session["last_seq"]
             blocks = list(stream.blocks) if self.html else []
             self.offset, self.k = stream.end, len(blocks)
             text = stream.slice(blocks[-1].end if blocks else busy.base)
@@ -341,13 +344,13 @@ class Cursor:
         return {**told, "blocks": shown, "open": text}
 
     def _begin(self, turn: TurnSeen) -> None:
-        self.turn, self.run = turn.id, turn.run
+        self.turn, self.run, self.seq = turn.id, turn.run, turn.seq or 0
         self.base = self.offset = turn.base
         self.k = 0
 
     def _leave(self) -> None:
         self.turn = self.busy = None
-        self.run = self.base = self.offset = self.k = 0
+        self.run = self.base = self.offset = self.k = self.seq = 0
 
     def _turn(self, turn: TurnSeen) -> list[Frame]:
         content: Frame = {}

@@ -50,7 +50,7 @@ class Viewer:
 @retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
-    if not login:
+    if not login or "\x00" in login:
         return None
     store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(login)
     user = auth.get_user(SimpleNamespace(session=store))  # type: ignore[arg-type]
@@ -261,6 +261,8 @@ def _with_content(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> Turn
         return TurnSeen(**{**vars(turn), **content})
     last = len(answers[-1]) if answers else 0
     same_part = followed and stream is not None and cursor.base == turn.base - last
+    # Calls and results that were not told yet are in the html only.
+    same_part = same_part and all(each.seq <= cursor.seq for each in messages[:-1])
     if turn.status == TurnStatus.COMPLETED and same_part and stream is not None and answers:
         final = rendering.final_blocks(answers[-1])
         sent = [block.html for block in stream.blocks[: cursor.k]]

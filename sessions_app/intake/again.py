@@ -10,7 +10,8 @@ from sessions_app.domain import Code, MessageKind, MessageRole, Refused, RewindR
 from sessions_app.models import Chat, Message, Session, Turn
 
 from . import owned
-from .turns import check_text, queue_turn
+from .endpoints import record_operation
+from .turns import check_fits, check_text, queue_turn
 
 NOTHING = "There is nothing here that could be done again."
 
@@ -127,6 +128,7 @@ def edit_message(
     asked = domain.text_hash(text)
     if (known := _known(chat, client_turn_id, asked)) is not None:
         return known
+    check_fits(chat, text)
     session = owned.lock_current(chat)
     owned.stop_underway(session, actor=actor)
     said = Message.objects.filter(
@@ -181,10 +183,21 @@ def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -
 @retrying
 @transaction.atomic
 def undo_summary(
-    *, chat_id: int, user_id: int, summary_id: int | None = None, actor: str = ""
+    *,
+    chat_id: int,
+    user_id: int,
+    summary_id: int | None = None,
+    actor: str = "",
+    reason: str = "",
 ) -> None:
-    """Let the model read the messages again that the current summary stands for."""
+    """Let the model read the messages again that the current summary stands for.
+
+    An operator gives a ``reason``, which is recorded.
+    """
     _chat, session = _lock(chat_id, user_id)
     if not transcript.undo_summary(session, summary_id, actor=actor):
         raise Refused(Code.NOTHING_TO_REDO, "There is no summary here that could be undone.")
+    if reason:
+        subject = f"summary:{summary_id}"
+        record_operation(subject=subject, what="undo", actor=actor, reason=reason, session=session)
     transcript.publish(session)

@@ -39,7 +39,7 @@ def accept_turn(*, chat_id: int, user_id: int, client_turn_id: str, text: str) -
         if known.text_hash != asked:
             raise Refused(Code.ID_REUSED, "This id was already used for another message.")
         return Accepted(known, is_new=False)
-    _check_fits(chat, text)
+    check_fits(chat, text)
     session = owned.lock_current(chat)
     if Turn.objects.queued().filter(session=session).count() >= settings.HERMES_QUEUE_LIMIT:
         raise Refused(
@@ -96,7 +96,7 @@ def check_text(text: str) -> None:
         )
 
 
-def _check_fits(chat: Chat, text: str) -> None:
+def check_fits(chat: Chat, text: str) -> None:
     """Refuse a message that alone would not fit into the model's window."""
     if len(text) < 2_000:  # fits into the smallest window that an endpoint may have
         return
@@ -190,7 +190,7 @@ def edit_queued(*, chat_id: int, user_id: int, turn_id: int, text: str) -> Turn:
     text = domain.storable(text)
     check_text(text)
     session, turn = _lock_queued(chat_id, user_id, turn_id)
-    _check_fits(turn.chat, text)
+    check_fits(turn.chat, text)
     turn.text = text
     turn.changed = transcript.next_version(session)
     turn.save(update_fields=["text", "changed"])

@@ -6,8 +6,9 @@ A rejected summary drops nothing: the transcript, and what the model reads, stay
 from __future__ import annotations
 
 import pytest
+from django.db import DataError
 
-from compression_app import intake, runner
+from compression_app import fence, intake, runner
 from compression_app.models import CompressionState, Cooldown
 from hermes.lib import hints
 from sessions_app import transcript
@@ -70,6 +71,17 @@ def test_it_is_booked_and_drops_nothing(scripted, name, settings):
         assert 255 <= seconds <= 345
     assert CompressionState.objects.get(session=session).streak == 1
     assert len(scripted.requests("fake-sum")) == 1
+
+
+def test_a_commit_that_can_never_land_is_not_tried_for_ever(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise DataError("value out of range")
+
+    monkeypatch.setattr(fence, "commit", refuse)
+    state = session_over_mark()
+    attempt = intake.request_compaction(session_id=state.turn.session_id, trigger="hard")
+
+    assert runner.run_attempt(attempt.pk) is None
 
 
 def test_secrets_and_untrusted_text_are_kept_apart(scripted):

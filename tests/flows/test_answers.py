@@ -362,6 +362,20 @@ class TestContext:
         assert refused.value.code is Code.TOO_LONG
         assert "at most" in refused.value.message
 
+    def test_an_edit_that_alone_does_not_fit_is_refused(self, endpoint):
+        turn = run("hello")
+        type(endpoint).objects.update(window=1024)
+        with pytest.raises(Refused) as refused:
+            intake.edit_message(
+                chat_id=turn.chat_id,
+                user_id=turn.chat.owner_id,
+                turn_id=turn.pk,
+                client_turn_id="e",
+                text="word " * 2000,
+            )
+        assert refused.value.code is Code.TOO_LONG
+        assert rows(turn)[0] == ("user", "hello")
+
     def test_the_request_does_not_grow_with_the_transcript(self, scripted, endpoint):
         from django.db import connection
         from django.test.utils import CaptureQueriesContext

@@ -151,8 +151,10 @@ def socket_environment(transactional_db, process_environment) -> dict[str, str]:
 
 
 @pytest.fixture
-def processes(transactional_db) -> Iterator[list[Process]]:
-    """Processes of a test's own, ended with it."""
+def processes(transactional_db, _standing) -> Iterator[list[Process]]:
+    """Processes of a test's own, ended with it. No other worker takes their work meanwhile."""
+    if (standing := _standing.pop("worker", None)) is not None:
+        _end([standing])
     made: list[Process] = []
     yield made
     _end(made)
@@ -184,15 +186,16 @@ def own_worker(socket_environment, processes, tmp_path) -> Worker:
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def standing_environment(django_db_setup, tmp_path_factory) -> dict[str, str]:
-    """The environment of the processes that stand for the whole run."""
+    """The environment of the processes that stand for one module of tests."""
     folder = tmp_path_factory.mktemp("standing")
     return _environment(environment_of_processes(folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _standing(standing_environment, tmp_path_factory) -> Iterator[dict[str, Process]]:
+    # No longer than the module: a worker would take the turns of any other test.
     made: dict[str, Process] = {}
     yield made
     _end(list(made.values()))
@@ -200,7 +203,7 @@ def _standing(standing_environment, tmp_path_factory) -> Iterator[dict[str, Proc
 
 @pytest.fixture
 def web(transactional_db, _standing, standing_environment, tmp_path_factory) -> Web:
-    """A web process; it stands for the whole run and is not to be harmed."""
+    """A web process; it stands for its module and is not to be harmed."""
     if "web" not in _standing:
         _standing["web"] = Web(standing_environment, tmp_path_factory.mktemp("web") / "log")
         _standing["web"].start()
@@ -209,7 +212,7 @@ def web(transactional_db, _standing, standing_environment, tmp_path_factory) -> 
 
 @pytest.fixture
 def worker(transactional_db, _standing, standing_environment, tmp_path_factory) -> Iterator[Worker]:
-    """A worker; it stands for the whole run and is not to be harmed."""
+    """A worker; it stands for its module and is not to be harmed."""
     if "worker" not in _standing:
         _standing["worker"] = Worker(
             standing_environment, tmp_path_factory.mktemp("worker") / "log"

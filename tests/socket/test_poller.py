@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
+from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from hermes.web.numbers import poll
 from hermes.web.reading import Viewer, signed_out, viewer_of
 from sessions_app import transcript
-from sessions_app.models import Chat, Session, Turn
+from sessions_app.models import Chat, Session, Turn, TurnChunk
 from tests import factories
 
 from .conftest import sign_in
@@ -19,41 +21,38 @@ from .conftest import sign_in
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MANY = 2_000
+DAY = timedelta(days=1)
 
 
 def fill(owner) -> None:
-    """Many chats, a tenth of them with a turn that streams."""
+    """Many chats, a tenth of them with a turn that streams; a twentieth moved just now."""
+    now = timezone.now()
+    chats = Chat.objects.bulk_create(
+        Chat(key=f"k{n}", owner=owner, touched_at=now if n % 20 == 0 else now - DAY)
+        for n in range(MANY)
+    )
+    sessions = Session.objects.bulk_create(
+        Session(key=each.key, chat=each, number=1, version=7, touched_at=each.touched_at)
+        for each in chats
+    )
+    turns = Turn.objects.bulk_create(
+        Turn(
+            chat=each.chat,
+            session=each,
+            status="running",
+            position=1,
+            fence_token=1,
+            started_at=now,
+            lease_expires_at=now + DAY,
+        )
+        for each in sessions[::10]
+    )
+    TurnChunk.objects.bulk_create(
+        TurnChunk(turn=each, run=1, n=n, offset=n * 100, text="x" * 100)
+        for each in turns
+        for n in range(20)
+    )
     with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO sessions_app_chat (uid, key, owner_id, title, is_named, draft, version, "
-            "read_seq, is_hidden) SELECT gen_random_uuid(), 'k' || n, %s, '', false, '', 1, 0, "
-            "false FROM generate_series(1, %s) n",
-            [owner.pk, MANY],
-        )
-        cursor.execute(
-            "INSERT INTO sessions_app_session (key, chat_id, number, begun_by, generation, version,"
-            " last_seq, last_position, live_tokens, live_count, left_out) "
-            "SELECT key, id, 1, 'user', 0, 7, 0, 0, 0, 0, 0 FROM sessions_app_chat"
-        )
-        cursor.execute(
-            "INSERT INTO sessions_app_turn (chat_id, session_id, status, source, text, text_hash, "
-            "rank, position, put_back, wait_key, error_code, error_text, model_name, model_calls, "
-            "provider_waits, prompt_tokens, completion_tokens, length, open_calls, changed, "
-            "fence_token, lease_owner, lease_expires_at, started_at) "
-            "SELECT chat_id, id, 'running', 'person', '', '', 2, 1, 0, '', '', '', '', 0, 0, 0, 0,"
-            " 0, 0, 1, 1, '', clock_timestamp() + interval '1 hour', clock_timestamp() "
-            "FROM sessions_app_session WHERE id % 10 = 0"
-        )
-        cursor.execute(
-            'INSERT INTO sessions_app_turnchunk (turn_id, run, n, "offset", text) '
-            "SELECT t.id, 1, n, n * 100, repeat('x', 100) "
-            "FROM sessions_app_turn t, generate_series(0, 19) n"
-        )
-        for table in ("chat", "session"):
-            cursor.execute(
-                f"UPDATE sessions_app_{table} SET touched_at = clock_timestamp() - interval '1 day'"
-                " WHERE id % 20 <> 0"
-            )
         cursor.execute("ANALYZE")
 
 
