@@ -172,15 +172,15 @@ def explore(
 ) -> int:
     """Run every schedule of ``a`` and ``b``; after each the invariants hold, and ``check`` does.
 
-    ``every`` takes each n-th of the schedules with two preemptions (smoke sizes). Return how many
-    were run.
+    ``every`` takes each n-th of the schedules with two preemptions, and each third of those with
+    one (smoke sizes). Return how many were run.
     """
     state = setup()
     lengths = _play(Actor(lambda: a(state)), Actor(lambda: b(state)), 10**6, 10**6)
     count = 0
     for number, (swapped, i, j) in enumerate(schedules(*lengths, preemptions)):
-        is_deep = i not in {0, 10**6} and j not in {0, 10**6}
-        if is_deep and number % every:
+        has_two = j not in {0, 10**6}
+        if every > 1 and i and number % (every if has_two else 3):
             continue
         state = setup()
         one, two = Actor(lambda: a(state)), Actor(lambda: b(state))  # noqa: B023 - run at once
