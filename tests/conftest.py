@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from django.core.management.base import CommandError
 from django.db import connection
+from django.test import TransactionTestCase
 
 from tests.servers import Run
 
@@ -100,3 +103,32 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def allow_errors(request: pytest.FixtureRequest) -> list[logging.LogRecord]:
     """Let the test log at ERROR; the value is the list of what it has logged so far."""
     return request.node.stash.setdefault(_ERRORS, _Errors()).records
+
+
+# --- Emptying the tables --------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _flush_that_waits() -> Generator[None]:
+    """Emptying the tables after a test may meet a process that still reads them: it is repeated.
+
+    A web process or worker of another test polls rows while TRUNCATE wants them for itself; the
+    database then ends one of the two.
+    """
+    original = TransactionTestCase._fixture_teardown
+
+    def teardown(case: TransactionTestCase) -> None:
+        for attempt in range(10):
+            try:
+                original(case)
+            except CommandError:
+                if attempt == 9:
+                    raise
+                connection.close()
+                time.sleep(0.2 * (attempt + 1))
+            else:
+                return
+
+    TransactionTestCase._fixture_teardown = teardown  # type: ignore[method-assign]
+    yield
+    TransactionTestCase._fixture_teardown = original  # type: ignore[method-assign]
