@@ -21,9 +21,21 @@ from tests.compression.conftest import session_over_mark
 from tests.founding.vocabulary import Conversation, wait_for
 from tests.scripted.behaviour import Behaviour
 from tests.scripted.fixtures import scripted
-from tests.socket.conftest import Worker, processes, socket_environment
+from tests.socket.conftest import (
+    Worker,
+    _standing,
+    processes,
+    socket_environment,
+    standing_environment,
+)
 
-__all__ = ["processes", "scripted", "socket_environment"]
+__all__ = [
+    "_standing",
+    "processes",
+    "scripted",
+    "socket_environment",
+    "standing_environment",
+]
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 
