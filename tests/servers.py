@@ -124,12 +124,13 @@ def pytest_unconfigure() -> None:
         return
     servers, Run.servers = Run.servers, None
     if servers.valkey is None:
-        _forget_keys(servers.redis_url)
+        forget_hints(servers.redis_url)
     servers.stop()
     shutil.rmtree(Run.folder, ignore_errors=True)
 
 
-def _forget_keys(url: str) -> None:
+def forget_hints(url: str) -> None:
+    """Delete what tests without a worker have left in the broker, so that none begins with it."""
     import redis
 
     with contextlib.suppress(redis.RedisError), redis.Redis.from_url(url) as client:

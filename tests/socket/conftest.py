@@ -25,6 +25,7 @@ from hermes.management.start.programs import MAX_FRAME_BYTES
 from sessions_app.models import Turn
 from tests import factories
 from tests.conftest import environment_of_processes
+from tests.servers import forget_hints
 
 APPLICATION = "socket-tests"
 BASE = Path(__file__).resolve().parents[2]
@@ -155,6 +156,7 @@ def processes(transactional_db, _standing) -> Iterator[list[Process]]:
     """Processes of a test's own, ended with it. No other worker takes their work meanwhile."""
     if (standing := _standing.pop("worker", None)) is not None:
         _end([standing])
+    forget_hints(os.environ["REDIS_URL"])
     made: list[Process] = []
     yield made
     _end(made)
@@ -214,6 +216,7 @@ def web(transactional_db, _standing, standing_environment, tmp_path_factory) -> 
 def worker(transactional_db, _standing, standing_environment, tmp_path_factory) -> Iterator[Worker]:
     """A worker; it stands for its module and is not to be harmed."""
     if "worker" not in _standing:
+        forget_hints(os.environ["REDIS_URL"])
         _standing["worker"] = Worker(
             standing_environment, tmp_path_factory.mktemp("worker") / "log"
         )
