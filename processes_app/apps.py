@@ -9,3 +9,7 @@ class ProcessesConfig(AppConfig):
     """Configuration of ``processes_app``."""
 
     name = "processes_app"
+
+    def ready(self) -> None:
+        """Listen to the transcript's hints."""
+        from . import receivers as _receivers  # noqa: F401 - needs loaded models

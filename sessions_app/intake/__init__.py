@@ -27,6 +27,11 @@ from .endpoints import (
     seed_endpoints,
     set_key,
 )
+from .news import (
+    delegate,
+    queue_completion_turn,
+    session_for_news,
+)
 from .owned import act_once, once
 from .turns import (
     Accepted,
@@ -50,6 +55,7 @@ __all__ = [
     "choose_endpoint",
     "continue_turn",
     "create_chat",
+    "delegate",
     "delete_chat",
     "delete_queued",
     "edit_message",
@@ -64,6 +70,7 @@ __all__ = [
     "origin_of",
     "promote",
     "purge",
+    "queue_completion_turn",
     "queue_of",
     "queue_turn",
     "record_reading",
@@ -74,6 +81,7 @@ __all__ = [
     "resume",
     "rewind_to",
     "seed_endpoints",
+    "session_for_news",
     "set_archived",
     "set_key",
     "set_pinned",

@@ -1,0 +1,19 @@
+"""The last look before a turn that reports starts: does its news still belong here?"""
+
+from __future__ import annotations
+
+from sessions_app.domain import Drop, Pass, TurnFacts, TurnSource
+
+from . import verdicts
+
+
+def still_wanted(turn: TurnFacts) -> Pass | Drop:
+    """Drop a reporting turn whose news the table would not deliver here any more.
+
+    Its events are judged again, and what is still wanted comes in a turn of its own.
+    """
+    if turn.source is not TurnSource.COMPLETION or turn.has_started:
+        return Pass()
+    if verdicts.is_wanted(turn.turn_id, turn.session_key):
+        return Pass()
+    return Drop("its news does not belong here any more")

@@ -1,0 +1,73 @@
+"""How news is delivered: the single writer asked, and what its answer means to the caller."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from django.db import DatabaseError
+
+from sessions_app import intake as chats
+from sessions_app.domain import TurnStatus
+from sessions_app.models import Turn
+
+from . import domain, verdicts
+from .domain import EventStatus
+from .models import CompletionEvent, ProcessRecord
+
+logger = logging.getLogger(__name__)
+
+GIVEN: Final = frozenset({EventStatus.ACCEPTED, EventStatus.DELIVERED})
+
+
+def deliver(address: str) -> bool:
+    """Settle what is due at an address; report whether more may be due there.
+
+    A database that does not answer changes nothing: what is due stays due.
+    """
+    try:
+        settled = verdicts.settle(address)
+    except DatabaseError as error:
+        logger.warning("completions not settled", extra={"cause": str(error)})
+        return False
+    return len(settled.verdicts) >= verdicts.BATCH
+
+
+def deliver_event(event_id: int) -> bool | None:
+    """Deliver one completion, with all that is due beside it.
+
+    True: it is in a turn of its owner now. None: it never will be, by this call or an earlier
+    one. False: not now; nothing was counted, it stays due and is asked for again.
+    """
+    try:
+        before = verdicts.state_of(event_id)
+        if before is None or before is not EventStatus.PENDING:
+            return None
+        rows = CompletionEvent.objects.filter(pk=event_id).values_list("origin_chat", flat=True)
+        verdicts.settle(rows.get())
+        after = verdicts.state_of(event_id)
+    except DatabaseError as error:
+        logger.warning(
+            "completion not delivered", extra={"completion": event_id, "cause": str(error)}
+        )
+        return False
+    if after in GIVEN:
+        return True
+    return False if after is EventStatus.PENDING else None
+
+
+def wake(process_id: int) -> bool:
+    """Resume the turn that waits for a process; False if none does."""
+    uid = ProcessRecord.objects.filter(pk=process_id).values_list("uid", flat=True).first()
+    if uid is None:
+        return False
+    key = domain.process_key(uid)
+    waiting = Turn.objects.filter(status=TurnStatus.WAITING, wait_key=key)
+    woken = [resume(pk, key) for pk in waiting.values_list("pk", flat=True)]
+    return any(woken)
+
+
+def resume(turn_id: int, key: str) -> bool:
+    """Resume a turn that waits for a key; False if it does not."""
+    session_id = Turn.objects.filter(pk=turn_id).values_list("session_id", flat=True).first()
+    return session_id is not None and chats.resume(turn_id=turn_id, session_id=session_id, key=key)
