@@ -59,9 +59,15 @@ def outcome(
         return KILLERS[kill_by] if kill_by is not None else "killed"
     if reason is ProcessReason.TIMED_OUT:
         return "ended at its time limit"
+    if reason is ProcessReason.TOO_MANY:
+        return "ended because it made too many processes"
     if signal_number is not None:
         return f"ended by {signal_name(signal_number)} from outside"
-    return "finished with exit code 0" if exit_code == 0 else f"failed with exit code {exit_code}"
+    if exit_code == 0:
+        return "finished with exit code 0"
+    if exit_code is not None and exit_code > 128:  # as a shell tells of a child's signal
+        return f"failed with exit code {exit_code} ({signal_name(exit_code - 128)})"
+    return f"failed with exit code {exit_code}"
 
 
 def process_key(uid: str) -> str:

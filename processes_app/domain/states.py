@@ -37,6 +37,7 @@ class ProcessReason(StrEnum):
     EXITED = "exited"  # by itself, with an exit code or by a signal from outside
     KILLED = "killed"  # we ended it; ``kill_by`` says for whom
     TIMED_OUT = "timed_out"  # it passed its time limit
+    TOO_MANY = "too_many"  # it made too many processes
     HANDED_BACK = "handed_back"  # taken back before it began
     NOT_STARTED = "not_started"  # the child could not be made
     REBOOTED = "rebooted"  # the machine was started again meanwhile
