@@ -254,7 +254,16 @@ HERMES_SWEEPS = [
     "compression_app.sweeps.sweep",
     "processes_app.sweeps.sweep",
 ]
-HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
+HERMES_TOOLS = [
+    "sessions_app.tools.CurrentTime",
+    "processes_app.tools.RunCommand",
+    "processes_app.tools.ListProcesses",
+    "processes_app.tools.ReadOutput",
+    "processes_app.tools.WaitProcess",
+    "processes_app.tools.SendInput",
+    "processes_app.tools.KillProcess",
+    "processes_app.tools.Delegate",
+]
 HERMES_SYSTEM_PROMPT = env.text(
     "HERMES_SYSTEM_PROMPT",
     default="You are Hermes, a careful assistant. Answer in the language of the person.",

@@ -10,12 +10,21 @@ from typing import Final
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
-from sessions_app.domain import END_CLASS, BegunBy, EndClass, EndReason, TurnSource, TurnStatus
-from sessions_app.models import Chat, Session, Turn
+from sessions_app.domain import (
+    END_CLASS,
+    OPEN_TURN,
+    BegunBy,
+    EndClass,
+    EndReason,
+    MessageRole,
+    TurnSource,
+    TurnStatus,
+)
+from sessions_app.models import Chat, Message, Session, Turn
 
 from . import domain
 from .domain import Facts, Line, Place
-from .models import CompletionEvent
+from .models import CompletionEvent, ProcessRecord
 
 HOUR: Final = timedelta(hours=1)
 PERMISSION: Final = "processes_app.start_process"
@@ -47,7 +56,7 @@ class Ground:
     sessions: Mapping[str, Session]  # by key
     _continuing: dict[str, Session] = field(init=False)
     _paces: dict[int, Pace] = field(init=False, default_factory=dict)
-    _owners: dict[int, bool] = field(init=False, default_factory=dict)
+    _owners: dict[tuple[int, str], bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._continuing = {
@@ -62,13 +71,15 @@ class Ground:
     def facts(self, event: CompletionEvent, *, paced: bool = True) -> Facts:
         """What the table needs to know of an event; without its pace when it has a turn already."""
         process = event.process
+        taken = None if process is None else _taken(process)
         known = Facts(
             kind=event.kind,
             now=self.now,
             happened_at=event.happened_at,
             stamp=event.origin_session,
             waits_since=event.waits_since,
-            is_taken=process is not None and process.taken_at is not None,
+            is_taken=taken is True,
+            is_being_taken=taken is False,
             kill_by=None if process is None else process.killed_by,
         )
         if event.origin_session is None:
@@ -84,7 +95,7 @@ class Ground:
             line=Line.CYCLIC if is_cyclic else line,
             tip=None if tip is None else self._place(tip),
             began_newer=began_newer,
-            is_owner_fine=self._is_owner_fine(last.chat_id),
+            is_owner_fine=self._is_owner_fine(last.chat_id, event.kind),
         )
         return self._paced(found, tip) if paced else found
 
@@ -98,7 +109,7 @@ class Ground:
         found = replace(
             known,
             current=None if current is None else self._place(current),
-            is_owner_fine=self._is_owner_fine(chat.pk),
+            is_owner_fine=self._is_owner_fine(chat.pk, known.kind),
         )
         return self._paced(found, current) if paced else found
 
@@ -159,14 +170,16 @@ class Ground:
         ]
         return min(later, key=lambda each: each.number, default=None)
 
-    def _is_owner_fine(self, chat_id: int) -> bool:
+    def _is_owner_fine(self, chat_id: int, kind: str) -> bool:
+        """Whether the owner is active, and may still have what the news is about."""
         owner_id = self.chats[chat_id].owner_id
-        if owner_id not in self._owners:
-            owner = get_user_model()._default_manager.filter(pk=owner_id).first()
-            self._owners[owner_id] = (
-                owner is not None and owner.is_active and owner.has_perm(PERMISSION)
+        if (owner_id, kind) not in self._owners:
+            owner = get_user_model()._default_manager.filter(pk=owner_id, is_active=True).first()
+            is_free = kind == domain.EventKind.DELEGATION
+            self._owners[owner_id, kind] = owner is not None and (
+                is_free or owner.has_perm(PERMISSION)
             )
-        return self._owners[owner_id]
+        return self._owners[owner_id, kind]
 
     def _paced(self, facts: Facts, session: Session | None) -> Facts:
         """The facts with how often the session was woken that would take the news."""
@@ -181,6 +194,27 @@ class Ground:
             is_streak=pace.is_streak,
             has_queued=pace.has_queued,
         )
+
+
+def _taken(process: ProcessRecord) -> bool | None:
+    """Whether the agent has had the result; False while a call that returns it is not committed.
+
+    None: no call has, or the one that had was interrupted before its result was written.
+    """
+    if process.killed_by is domain.KillBy.AGENT:
+        return True
+    if process.taken_turn_id is None:
+        return None
+    results = Message.objects.filter(
+        turn_id=process.taken_turn_id,
+        role=MessageRole.TOOL,
+        parts__call_id=process.taken_call_id,
+        parts__ok=True,
+    )
+    if results.exists():
+        return True
+    running = Turn.objects.filter(pk=process.taken_turn_id, status__in=sorted(OPEN_TURN))
+    return False if running.exists() else None
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class ProcessRecord(models.Model):
     )
     kill_actor = models.CharField(max_length=150, blank=True, default="")
     kill_failed_at = models.DateTimeField(null=True, blank=True)  # something of it survived
-    taken_at = models.DateTimeField(null=True, blank=True)  # the agent has had the result
+    # The call of a tool that returned the result; it counts once its result stands in the turn.
+    taken_turn_id = models.BigIntegerField(null=True)
+    taken_call_id = models.CharField(max_length=200, blank=True, default="")
     output_bytes = models.PositiveBigIntegerField(default=0)
     tail = models.TextField(blank=True, default="")  # redacted, readable
     tail_at = models.DateTimeField(null=True, blank=True)

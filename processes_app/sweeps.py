@@ -70,7 +70,7 @@ def settle_due() -> int:
         runner.deliver(address)
     late = CompletionEvent.objects.filter(
         status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
-    ).exclude(held=Held.QUEUED)
+    ).exclude(held__in=[Held.QUEUED, Held.TAKING])
     if late.exists():
         logger.error("due completions are old", extra={"count": late.count()})
     return len(addresses)

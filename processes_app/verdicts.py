@@ -19,7 +19,7 @@ from django.db.models import Q
 from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import intake as chats
 from sessions_app import transcript
-from sessions_app.domain import OPEN_TURN
+from sessions_app.domain import OPEN_TURN, TurnStatus
 from sessions_app.models import Chat, History, Session, Turn
 
 from . import domain
@@ -223,9 +223,10 @@ def _postpone(event: CompletionEvent, verdict: Retry) -> None:
     waits_since = event.waits_since
     if verdict.held is Held.TIP and waits_since is None:
         waits_since = db_now()
-    # Behind a queued turn it stays due: whoever starts that turn has this looked at again.
-    due_at = event.due_at if verdict.held is Held.QUEUED else verdict.at
-    if verdict.held is Held.QUEUED and event.held in {Held.BUDGET, Held.STREAK}:
+    # These stay due: whoever starts or ends that turn has this looked at again.
+    stays_due = {Held.QUEUED, Held.TAKING}
+    due_at = event.due_at if verdict.held in stays_due else verdict.at
+    if verdict.held in stays_due and event.held in {Held.BUDGET, Held.STREAK}:
         return  # what was held for its number still comes as a digest
     if (event.held, event.due_at, event.waits_since) != (verdict.held, due_at, waits_since):
         CompletionEvent.objects.amend(
@@ -342,25 +343,19 @@ def is_wanted(turn_id: int, session_key: str) -> bool:
 
 @retrying
 @transaction.atomic
-def take(process_id: int) -> bool:
-    """The agent has had the result of an ended process: its news is not told again.
+def take(process_id: int, *, turn_id: int, run: int, call_id: str) -> bool:
+    """Note that a call of a running turn returns the result of an ended process.
 
-    False if the process is still active. News that is in a queued turn is judged again when that
-    turn is to start.
+    Its news is consumed once that result stands in the turn, and told as ever if it never does.
+    False if the process is still active, or the turn does not run (any more).
     """
     process = ProcessRecord.objects.lock(process_id)
-    if process.is_active:
+    runs = Turn.objects.filter(pk=turn_id, status=TurnStatus.RUNNING, fence_token=run)
+    if process.is_active or not runs.exists():
         return False
-    if process.taken_at is None:
-        ProcessRecord.objects.amend(process_id, process.status, taken_at=DbNow())
-    for event in _lock_events(
-        CompletionEvent.objects.filter(
-            process_id=process_id, status=EventStatus.PENDING
-        ).values_list("pk", flat=True)
-    ):
-        if event.status == EventStatus.PENDING:
-            _consume(event)
-    return True
+    return ProcessRecord.objects.amend(
+        process_id, process.status, taken_turn_id=turn_id, taken_call_id=call_id
+    )
 
 
 # --- Operators ------------------------------------------------------------------------------------

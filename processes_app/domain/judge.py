@@ -46,6 +46,7 @@ class Facts:
     happened_at: datetime
     stamp: str | None = None
     is_taken: bool = False  # the agent has had the result
+    is_being_taken: bool = False  # … or will have, when its running call is committed
     kill_by: KillBy | None = None  # who ended the process, if anybody of ours did
     hops: tuple[Place, ...] = ()  # the stamped session, then whoever delegated it; () if gone
     line: Line = Line.WHOLE
@@ -117,6 +118,8 @@ def judge(facts: Facts) -> Verdict:
     # 2: the agent has the result.
     if facts.is_taken:
         return Consumed()
+    if facts.is_being_taken:
+        return Retry(facts.now + TIP_RETRY, Held.TAKING)
     verdict = _unowned(facts) if facts.stamp is None else _owned(facts)
     if isinstance(verdict, Deliver):
         return _paced(facts, verdict)

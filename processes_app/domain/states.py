@@ -61,6 +61,11 @@ class EventKind(StrEnum):
     DELEGATION = "async_delegation"  # a delegated agent has finished
 
 
+UNTRUSTED: Final = frozenset(  # tools whose results are words of programs and other agents
+    {"run_command", "read_output", "wait_process", "send_input", "kill_process", "delegate"}
+)
+
+
 class EventStatus(StrEnum):
     """Where the news of an end stands; the chart is in ``docs/state-machines.md``."""
 
@@ -114,6 +119,7 @@ class Held(StrEnum):
     BUDGET = "budget"  # the session has been woken often enough in this hour
     STREAK = "streak"  # many automatic turns in a row; waits for the person
     QUEUED = "queued"  # a turn with earlier news has not started yet
+    TAKING = "taking"  # a running turn is about to have the result
     TIP = "tip"  # its session continues in one that is not there yet
 
 

@@ -244,9 +244,9 @@ def note_tail(process_id: int, *, tail: str, output_bytes: int) -> bool:
     )
 
 
-def take(process_id: int) -> bool:
-    """The agent has had the result of an ended process; False while it is active."""
-    return verdicts.take(process_id)
+def take(process_id: int, turn: TurnFacts, call_id: str) -> bool:
+    """A call returns the result of an ended process; False while that cannot be counted."""
+    return verdicts.take(process_id, turn_id=turn.turn_id, run=turn.run, call_id=call_id)
 
 
 def end_of_turn(turn_id: int) -> int:
