@@ -146,8 +146,8 @@ class ProcessRecord(models.Model):
     @property
     def killed_by(self) -> domain.KillBy | None:
         """For whom it was ended; None if it ended otherwise."""
-        is_killed = self.reason == domain.ProcessReason.KILLED
-        return domain.KillBy(self.kill_by) if is_killed and self.kill_by else None
+        by_us = {domain.ProcessReason.KILLED, domain.ProcessReason.HANDED_BACK}
+        return domain.KillBy(self.kill_by) if self.reason in by_us and self.kill_by else None
 
     @property
     def outcome(self) -> str:

@@ -75,8 +75,8 @@ def settle(address: str) -> Settled:
     ground = _lock(address, [stamp for _, _, stamp in seen], [pk for _, pk, _ in seen if pk])
     events = _lock_events(pk for pk, _, _ in seen)
     result = Settled()
-    pending = _follow_turns([event for event in events if event.turn_id_meant], result)
-    pending += [event for event in events if event.status == EventStatus.PENDING]
+    pending = [event for event in events if event.status == EventStatus.PENDING]
+    pending += _follow_turns([event for event in events if event not in pending], result)
     accepted: dict[str | None, list[CompletionEvent]] = {}
     for event in sorted(pending, key=lambda each: (each.happened_at, each.pk)):
         verdict = domain.judge(ground.facts(event))

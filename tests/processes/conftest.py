@@ -17,6 +17,8 @@ from processes_app.supervisor import Supervisor
 from sessions_app import endpoints
 from tests import states
 
+from .model import ListedModel
+
 
 @pytest.fixture
 def places(tmp_path, settings):
@@ -85,3 +87,45 @@ def levels() -> list[str]:
 
 def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists() or not files.process_start(pid)
+
+
+class World:
+    """Workers without a broker: hints are kept in a list, and carried out one by one."""
+
+    def __init__(self) -> None:
+        self.hints: list[tuple] = []
+
+    def enqueue(self, task, *args) -> bool:
+        self.hints.append((task, args))
+        return True
+
+    def work(self) -> None:
+        """Carry out every hint, and those that they bring."""
+        while self.hints:
+            task, args = self.hints.pop(0)
+            task(*args)
+
+    def until(self, what, seconds: float = 20.0):
+        """Work until something is true."""
+
+        def look():
+            self.work()
+            return what()
+
+        return until(look, seconds)
+
+
+@pytest.fixture
+def world(monkeypatch, _quiet):
+    made = World()
+    monkeypatch.setattr(hints, "enqueue", made.enqueue)
+    for module in ("processes_app.intake.events", "sessions_app.tasks"):
+        monkeypatch.setattr(f"{module}.enqueue", made.enqueue)
+    return made
+
+
+@pytest.fixture
+def model(monkeypatch, _quiet):
+    made = ListedModel()
+    monkeypatch.setattr(endpoints, "model_for", lambda *_: made)
+    return made
