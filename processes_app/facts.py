@@ -36,13 +36,16 @@ def concerned(address: str, stamps: Iterable[str | None]) -> list[int]:
     What is read here never changes: keys, who delegated a chat, which chat a session is in.
     """
     found = set(Chat.objects.filter(key=address).values_list("pk", flat=True)) if address else set()
-    ahead = {stamp for stamp in stamps if stamp}
+    ahead, seen = {stamp for stamp in stamps if stamp}, set[str]()
     for _ in range(domain.MOST_HOPS + 1):
         if not ahead:
             break
-        rows = Session.objects.filter(key__in=ahead).values_list("chat_id", "chat__delegated_by")
-        ahead = {by for chat_id, by in rows if by and chat_id not in found}
+        seen |= ahead
+        rows = list(
+            Session.objects.filter(key__in=ahead).values_list("chat_id", "chat__delegated_by")
+        )
         found |= {chat_id for chat_id, _ in rows}
+        ahead = {by for _, by in rows if by} - seen
     return sorted(found)
 
 
@@ -67,6 +70,11 @@ class Ground:
     def chat(self) -> Chat | None:
         """The chat of the address, if there is one."""
         return next((each for each in self.chats.values() if each.key == self.address), None)
+
+    @property
+    def named(self) -> Chat:
+        """The chat of the address, which the table has found to be there."""
+        return next(each for each in self.chats.values() if each.key == self.address)
 
     def facts(self, event: CompletionEvent, *, paced: bool = True) -> Facts:
         """What the table needs to know of an event; without its pace when it has a turn already."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from django.db import DatabaseError
 
@@ -16,8 +15,6 @@ from .domain import EventStatus
 from .models import CompletionEvent, ProcessRecord
 
 logger = logging.getLogger(__name__)
-
-GIVEN: Final = frozenset({EventStatus.ACCEPTED, EventStatus.DELIVERED})
 
 
 def deliver(address: str) -> bool:
@@ -36,24 +33,24 @@ def deliver(address: str) -> bool:
 def deliver_event(event_id: int) -> bool | None:
     """Deliver one completion, with all that is due beside it.
 
-    True: it is in a turn of its owner now. None: it never will be, by this call or an earlier
-    one. False: not now; nothing was counted, it stays due and is asked for again.
+    True: this call has put it into a turn of its owner. None: it never will be, or somebody else
+    has. False: not now; nothing was counted, it stays due and is asked for again.
     """
     try:
-        before = verdicts.state_of(event_id)
-        if before is None or before is not EventStatus.PENDING:
+        rows = CompletionEvent.objects.filter(pk=event_id, status=EventStatus.PENDING)
+        address = rows.values_list("origin_chat", flat=True).first()
+        if address is None:
             return None
-        rows = CompletionEvent.objects.filter(pk=event_id).values_list("origin_chat", flat=True)
-        verdicts.settle(rows.get())
-        after = verdicts.state_of(event_id)
+        settled = verdicts.settle(address)
+        stays = rows.exists()
     except DatabaseError as error:
         logger.warning(
             "completion not delivered", extra={"completion": event_id, "cause": str(error)}
         )
         return False
-    if after in GIVEN:
+    if event_id in settled.placed:
         return True
-    return False if after is EventStatus.PENDING else None
+    return False if stays else None
 
 
 def wake(process_id: int) -> bool:

@@ -53,6 +53,7 @@ class Settled:
     closed: int = 0
     waiting: int = 0
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    placed: set[int] = field(default_factory=set)  # the events that this call has put into a turn
 
 
 @retrying
@@ -100,9 +101,10 @@ def settle(address: str) -> Settled:
             case unreachable:
                 assert_never(unreachable)
     for key, batch in accepted.items():
-        taken = _accept(ground, key, batch)
-        result.accepted += taken
-        result.waiting += len(batch) - taken
+        placed = _accept(ground, key, batch)
+        result.placed |= placed
+        result.accepted += len(placed)
+        result.waiting += len(batch) - len(placed)
     return result
 
 
@@ -238,18 +240,16 @@ def _postpone(event: CompletionEvent, verdict: Retry) -> None:
         )
 
 
-def _accept(ground: Ground, key: str | None, events: Sequence[CompletionEvent]) -> int:
-    """Make one queued turn of the oldest events that go to one session; return how many.
+def _accept(ground: Ground, key: str | None, events: Sequence[CompletionEvent]) -> set[int]:
+    """Make one queued turn of the oldest events that go to one session; return which.
 
     What was held back for its number comes as one digest.
     """
     is_digest = any(event.held in {Held.BUDGET, Held.STREAK} for event in events)
     batch = events[: domain.MOST_DIGEST if is_digest else domain.MOST_ITEMS]
-    session = None if key is None else ground.sessions[key]
-    chat = ground.chat if session is None else ground.chats[session.chat_id]
-    if chat is None:
-        raise ValueError("only a known chat takes news")
-    session = chats.session_for_news(chat, session)
+    known = None if key is None else ground.sessions[key]
+    chat = ground.named if known is None else ground.chats[known.chat_id]
+    session = chats.session_for_news(chat, known)
     nonce = secrets.token_hex(12)
     text = domain.frame([_item(event) for event in batch], nonce, held=is_digest)
     turn = chats.queue_completion_turn(session, text=text, key=_turn_key(batch))
@@ -262,7 +262,7 @@ def _accept(ground: Ground, key: str | None, events: Sequence[CompletionEvent]) 
             delivered_to=session.key,
             held=Held.NO,
         )
-    return len(batch)
+    return {event.pk for event in batch}
 
 
 def _turn_key(events: Sequence[CompletionEvent]) -> str:
@@ -299,12 +299,6 @@ def _badge(ground: Ground, session: str | None) -> None:
 
 
 # --- Asked about one event or turn ----------------------------------------------------------------
-
-
-def state_of(event_id: int) -> EventStatus | None:
-    """Where an event stands, or None if it is gone."""
-    found = CompletionEvent.objects.filter(pk=event_id).values_list("status", flat=True).first()
-    return None if found is None else EventStatus(found)
 
 
 @retrying

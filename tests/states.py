@@ -9,6 +9,7 @@ from typing import Any
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.db import DbNow
+from processes_app import invariants as of_processes
 from sessions_app import runner, sweeps, transcript
 from sessions_app.domain import Wait
 from sessions_app.invariants import check_invariants
@@ -44,9 +45,10 @@ class State:
 
 
 def violations(state: State) -> list[str]:
-    """Broken invariants of the chat's sessions."""
+    """Broken invariants of the chat's sessions, and of its processes and their news."""
     sessions = Session.objects.filter(chat=state.chat).values_list("pk", flat=True)
-    return [line for pk in sessions for line in check_invariants(pk)]
+    found = [line for pk in sessions for line in check_invariants(pk)]
+    return found + of_processes.check_invariants(state.chat.key)
 
 
 def fresh() -> State:

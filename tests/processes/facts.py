@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
 
 from hermes.lib.db import db_now
-from processes_app import intake, invariants, runner
+from processes_app import intake, runner
 from processes_app.domain import ProcessReason, ProcessStatus
 from processes_app.models import CompletionEvent, ProcessRecord
 from sessions_app import intake as chats
@@ -158,6 +158,4 @@ def run_turns(state: State) -> None:
             return
 
 
-def violations(state: State) -> list[str]:
-    """Broken invariants of the chat, of both applications."""
-    return states.violations(state) + invariants.check_invariants(state.chat.key)
+violations = states.violations

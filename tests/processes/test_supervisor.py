@@ -111,10 +111,11 @@ def test_a_kill_takes_every_descendant(state, supervisor):
 
 def _sleeps() -> list[int]:
     found = []
-    for name in os.listdir("/proc"):
+    for path in Path("/proc").iterdir():
+        name = path.name
         if name.isdigit():
             try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                words = (path / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
             if (
