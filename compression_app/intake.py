@@ -12,6 +12,7 @@ from django.db.models import Max
 from hermes.lib.db import db_now, retrying
 from hermes.lib.hints import enqueue_on_commit
 from sessions_app import endpoints, transcript
+from sessions_app import intake as sessions
 from sessions_app.models import Session, Summary
 
 from . import domain, fence, prompts, source, tasks
@@ -42,12 +43,13 @@ def request_compaction(
     actor: str = "",
 ) -> CompactionAttempt | Refusal:
     """Open a fenced attempt and queue it, or say why not."""
+    trigger = Trigger(trigger)
     Session.objects.lock(session_id)
     session = Session.objects.select_related("summary", "chat").get(pk=session_id)
     state = fence.state_of(session)
     window = endpoints.model_for(session.chat.endpoint_id).window
     reach = source.compactable(session, window)
-    facts = _facts(session, state, trigger, window, reach.messages, incoming_tokens)
+    facts = facts_of(session, state, trigger, window, reach.messages, incoming_tokens)
     if (reason := domain.refusal(facts)) is not None:
         running = CompactionAttempt.objects.open().filter(session=session).first()
         until = facts.provider_until if reason is Reason.PROVIDER_BREAKER else facts.cooldown_until
@@ -73,14 +75,15 @@ def _drop_preview(session: Session) -> None:
         fence.close(session, old, AttemptStatus.SUPERSEDED, Reason.GENERATION)
 
 
-def _facts(
+def facts_of(
     session: Session,
     state: CompressionState,
     trigger: Trigger,
     window: int,
     compactable: int,
-    incoming: int,
+    incoming: int = 0,
 ) -> domain.Facts:
+    """What decides whether an attempt is opened; only under the session's lock does it stay so."""
     is_soft = trigger in {Trigger.SOFT, Trigger.BACKLOG}
     share = settings.HERMES_SOFT_MARK if is_soft else settings.HERMES_HARD_MARK
     if is_soft and settings.HERMES_SOFT_MARK > settings.HERMES_HARD_MARK:
@@ -149,15 +152,24 @@ def cancel(*, session_id: int, actor: str = "", by_person: bool = True) -> bool:
 
 
 def apply_preview(*, session_id: int, attempt_id: int, body: str, actor: str = "") -> fence.Verdict:
-    """Adopt a previewed summary with the text that a person has left in it."""
+    """Adopt a previewed summary with the text that a person has left in it.
+
+    A text that is empty or too long is refused while the preview waits on, to be put right.
+    """
     attempt = CompactionAttempt.objects.select_related("session__summary", "session__chat").get(
         pk=attempt_id, session_id=session_id
     )
+    if attempt.status != AttemptStatus.PREVIEW:
+        return domain.Fenced()
     read = source.read(attempt.session, attempt.cut, 10**9)
     if read is None or (domain.rejection(body) is not None and not body.strip()):
         return domain.Refuse(AttemptStatus.FAILED, Reason.EMPTY)
     window = endpoints.model_for(attempt.session.chat.endpoint_id).window
-    return fence.apply_preview(attempt.pk, session_id, prompts.draft(read, body, window))
+    draft = prompts.draft(read, body, window)
+    previous = attempt.session.summary
+    if draft.tokens >= read.tokens + (0 if previous is None else previous.tokens):
+        return domain.Refuse(AttemptStatus.FAILED, Reason.WOULD_GROW)
+    return fence.apply_preview(attempt.pk, session_id, draft)
 
 
 def supersede(*, session_id: int) -> int:
@@ -180,6 +192,67 @@ def supersede(*, session_id: int) -> int:
     return ended
 
 
-def set_paused(*, scope: str, paused: bool, actor: str) -> None:
-    """Pause or resume automatic compaction, everywhere or of one endpoint."""
+# --- Operators ----------------------------------------------------------------------------------
+
+
+@retrying
+@transaction.atomic
+def set_paused(*, scope: str, paused: bool, actor: str, reason: str = "") -> bool:
+    """Pause or resume automatic compaction, everywhere or of one endpoint; False if it was so."""
+    found = CompressionState.objects.select_for_update(no_key=True).filter(scope=scope).first()
+    if paused == (found is not None and found.paused_at is not None):
+        return False
     fence.set_paused(scope, paused=paused, actor=actor)
+    what = "pause" if paused else "resume"
+    sessions.record_operation(subject=scope, what=what, actor=actor, reason=reason)
+    return True
+
+
+@retrying
+@transaction.atomic
+def cancel_for_operator(*, attempt_id: int, actor: str, reason: str) -> bool:
+    """Cancel an attempt or preview; False if it has ended already."""
+    attempt = CompactionAttempt.objects.select_related("session").get(pk=attempt_id)
+    subject = f"attempt:{attempt_id}"
+    if not fence.end(
+        attempt_id,
+        attempt.session_id,
+        AttemptStatus.CANCELLED,
+        Reason.CANCELLED,
+        actor=actor,
+    ):
+        return False
+    sessions.record_operation(
+        subject=subject, what="cancel", actor=actor, reason=reason, session=attempt.session
+    )
+    return True
+
+
+@retrying
+@transaction.atomic
+def clear_for_operator(*, session_id: int, actor: str, reason: str) -> int:
+    """Clear the active cooldowns of a session; how many there were."""
+    Session.objects.lock(session_id)
+    if not Cooldown.objects.active().filter(session_id=session_id).exists():
+        return 0
+    return fence.clear_cooldowns(session_id, actor=actor, reason=reason)
+
+
+@retrying
+@transaction.atomic
+def trigger_for_operator(
+    *, session_id: int, actor: str, reason: str, clears: bool = False
+) -> CompactionAttempt | Refusal:
+    """Open an attempt for an operator, with ``clears`` after its cooldowns were cleared."""
+    if clears:
+        clear_for_operator(session_id=session_id, actor=actor, reason=reason)
+    opened = request_compaction(session_id=session_id, trigger=Trigger.OPERATOR, actor=actor)
+    if isinstance(opened, CompactionAttempt):
+        sessions.record_operation(
+            subject=f"attempt:{opened.pk}",
+            what="retry" if clears else "trigger",
+            actor=actor,
+            reason=reason,
+            session=opened.session,
+        )
+    return opened

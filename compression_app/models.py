@@ -106,6 +106,10 @@ class CompactionAttempt(Leased):
             models.Index("lease_expires_at", name="attempt_running", condition=Q(status="running")),
             models.Index("finished_at", "status", name="attempt_finished"),
         ]
+        permissions = [
+            ("trigger_compaction", "Can have sessions summarised"),
+            ("cancel_compaction", "Can cancel the summarising of sessions"),
+        ]
 
     def __str__(self) -> str:
         return f"attempt {self.pk}"
@@ -140,6 +144,7 @@ class Cooldown(models.Model):
         indexes = [
             models.Index("session", "until", name="cooldown_active", condition=Q(cleared_at=None))
         ]
+        permissions = [("clear_cooldown", "Can clear cooldowns of compaction")]
 
     def __str__(self) -> str:
         return f"cooldown {self.pk}"

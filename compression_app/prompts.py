@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hermes.lib import tokens
@@ -16,7 +17,7 @@ from .domain import Said
 from .source import Source
 
 SAID_SHARE: Final = 0.05  # of the chat model's window, for people's own messages
-ANCHOR_SHARE: Final = 0.02  # … and for anchors
+ANCHOR_SHARE: Final = 0.04  # … and for anchors
 ANCHORS_MOST: Final = 400
 
 _SYSTEM: Final = f"""{SUMMARY_REQUEST}
@@ -99,6 +100,11 @@ def draft(source: Source, body: str, window: int, *, is_mechanical: bool = False
         is_untrusted=source.is_untrusted,
         is_mechanical=is_mechanical,
     )
+
+
+def anchor_tokens(anchors: Sequence[str]) -> int:
+    """About how many tokens the list of anchors takes in a summary."""
+    return tokens.estimate(f"{ANCHOR_HEADING}\n{' · '.join(anchors)}") if anchors else 0
 
 
 def _redacted(said: tuple[Said, ...]) -> list[Said]:

@@ -9,6 +9,7 @@ from django.dispatch import receiver
 from sessions_app import signals
 
 from . import intake
+from .domain import Trigger
 
 
 @receiver(signals.turn_committed)
@@ -17,6 +18,12 @@ def compact_if_due(
 ) -> None:
     """After a turn: note its reading, and summarise in the background above the soft mark."""
     intake.after_turn(session_id=session_id, window=window, size=size, has_summary=has_summary)
+
+
+@receiver(signals.turn_overflowed)
+def compact_what_overflowed(session_id: int, **_: Any) -> None:
+    """One bounded try past any cooldown; the turn itself goes on with less."""
+    intake.request_compaction(session_id=session_id, trigger=Trigger.OVERFLOW)
 
 
 @receiver(signals.context_changed)

@@ -22,7 +22,7 @@ from hermes.lib.chat import (
     ReasoningDelta,
     TextDelta,
 )
-from hermes.lib.db import released
+from hermes.lib.db import is_transient, released
 from hermes.lib.hints import push, session_group
 from hermes.lib.leases import Wake, Watch, watched
 from sessions_app import endpoints
@@ -110,7 +110,7 @@ def _commit(claimed: Claimed, written: Written) -> fence.Verdict:
         try:
             return fence.commit(claimed.lease, written)
         except DatabaseError as error:
-            if time.monotonic() + pause > until:
+            if not is_transient(error) or time.monotonic() + pause > until:
                 raise
             logger.warning("commit not written yet", extra={"cause": str(error)})
             with released():
@@ -130,7 +130,6 @@ def _think(
     """The one model call; None if the attempt was ended, by us or by somebody else."""
     stream = model.open(prompts.request(read, claimed.attempt.focus))
     text: list[str] = []
-    has_reasoning = False
     finished: Finished | None = None
     with released(), _followed(claimed, stream, watch) as pace:
         try:
@@ -139,7 +138,7 @@ def _think(
                 if isinstance(event, TextDelta):
                     text.append(event.text)
                 elif isinstance(event, ReasoningDelta):
-                    has_reasoning = True
+                    pace.has_reasoning = True
                 else:
                     finished = event
         except ChatModelError as error:
@@ -152,7 +151,7 @@ def _think(
     body = "".join(text)
     rejection = domain.rejection(
         body,
-        has_reasoning=has_reasoning,
+        has_reasoning=pace.has_reasoning,
         has_calls=bool(finished and finished.tool_calls),
         is_truncated=finished is None or finished.reason is FinishReason.LENGTH,
     )
@@ -177,7 +176,7 @@ def _fail(claimed: Claimed, watch: Watch, pace: Pace, error: ChatModelError) -> 
     elif pace.is_stalled or error.kind is ErrorKind.STALLED:
         fence.fail(lease, Reason.STALLED, detail=str(error))
     elif error.kind is ErrorKind.EMPTY:
-        reason = Reason.REASONING_ONLY if pace.count else Reason.EMPTY
+        reason = Reason.REASONING_ONLY if pace.has_reasoning else Reason.EMPTY
         fence.fail(lease, reason, detail=str(error))
     else:
         fence.fail(
@@ -195,6 +194,7 @@ class Pace:
         self.count = 0
         self.last_at: float | None = None
         self.is_stalled = False
+        self.has_reasoning = False
 
     def note(self) -> None:
         """A delta was parsed; keep-alives and bytes are none."""

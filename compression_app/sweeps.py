@@ -16,6 +16,8 @@ from hermes.lib.hints import enqueue
 from hermes.lib.leases import Owner
 from sessions_app import periodic
 from sessions_app.domain import END_CLASS, EndClass
+from sessions_app.models import Chat
+from sessions_app.sweeps import PURGE_AFTER
 
 from . import domain, fence, intake, tasks
 from .domain import AttemptStatus, Reason
@@ -40,7 +42,7 @@ def sweep(*, force: bool = False) -> int:
         if not is_due:
             return 0
         found = 0
-        for step in (end_abandoned, release_overheld, end_overdue, end_void, hint_queued):
+        for step in STEPS:
             try:
                 found += step()
             except DatabaseError as error:
@@ -105,6 +107,26 @@ def hint_queued() -> int:
     for pk in found:
         enqueue(tasks.run_attempt, pk)
     return len(found)
+
+
+def purge_deleted() -> int:
+    """Chats that were deleted long ago lose what compaction keeps of them, before their own rows.
+
+    Only sessions that compaction has a state of can have any such row.
+    """
+    old = Chat.objects.filter(deleted_at__lt=DbNow() - PURGE_AFTER)
+    kept = old.filter(sessions__compression__isnull=False).order_by("deleted_at").distinct()
+    return sum(fence.purge(pk) for pk in list(kept.values_list("pk", flat=True)[:BATCH]))
+
+
+STEPS: Final = (
+    end_abandoned,
+    release_overheld,
+    end_overdue,
+    end_void,
+    hint_queued,
+    purge_deleted,
+)
 
 
 def _end(attempts: QuerySet[CompactionAttempt], status: AttemptStatus, reason: Reason) -> int:

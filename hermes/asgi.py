@@ -16,7 +16,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
 pages = get_asgi_application()  # sets Django up; what follows needs it
 
 from hermes.web.consumers import RESTART  # noqa: E402
-from hermes.web.poller import hub  # noqa: E402
+from hermes.web.poller import LEAVING  # noqa: E402
 from hermes.web.routing import sockets  # noqa: E402
 
 LEAVE_SECONDS: Final = 4.0
@@ -24,35 +24,43 @@ LEAVE_SECONDS: Final = 4.0
 application = ProtocolTypeRouter({"http": pages, "websocket": sockets})
 
 
-async def _leave() -> None:
-    """Wait until the last socket was told good-bye and has closed, but not for long."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LEAVE_SECONDS):
-            await hub().emptied()
-    await asyncio.sleep(0.1)  # for the last bytes to leave
-
-
-def _begin_to_leave() -> Any:
-    """Refuse new sockets; Daphne then ends those that are open, each says good-bye."""
-    from twisted.internet.defer import Deferred
-
-    hub().is_leaving = True
-    return Deferred.fromFuture(asyncio.ensure_future(_leave()))
-
-
-if "twisted.internet.reactor" in sys.modules:  # served by Daphne
+def _wire_daphne() -> None:
+    """Let Daphne say why it closes a socket, and leave only when all have been told."""
     from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
     from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+
+    connected: set[Any] = set()
+    emptied = asyncio.Event()
 
     class SaysWhy(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
         """Closes with the code that says why: 1009 and 1002 where a client breaks a rule, which
         autobahn answers by dropping the connection, and 1012, which it takes from no application.
+        Long answers are told in one message, however long.
         """
+
+        maxMessagePayloadSize: int  # set for each connection; 0 is no limit
 
         def onConnect(self, request: Any) -> Any:
             """Begin a connection."""
             self.failByDrop = False
+            connected.add(self)
             return super().onConnect(request)
+
+        def onClose(self, *how: Any) -> None:
+            """The connection is gone, on both sides."""
+            connected.discard(self)
+            if not connected:
+                emptied.set()
+            super().onClose(*how)
+
+        def sendMessage(self, *message: Any, **how: Any) -> None:
+            """Send a message of any size: the limit is for what clients send."""
+            limit, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
+            try:
+                super().sendMessage(*message, **how)
+            finally:
+                self.maxMessagePayloadSize = limit
 
         def serverClose(self, code: int | None = None) -> None:
             """Close the socket."""
@@ -61,5 +69,23 @@ if "twisted.internet.reactor" in sys.modules:  # served by Daphne
             else:
                 super().serverClose(code)
 
+    async def leave() -> None:
+        # A process that is gone before its clients have read good-bye cuts it off.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await emptied.wait()
+
+    def begin_to_leave() -> Any:
+        """Refuse new sockets; Daphne then ends those that are open, and each says good-bye."""
+        LEAVING.set()
+        if not connected:
+            return None
+        emptied.clear()
+        return Deferred.fromFuture(asyncio.ensure_future(leave()))
+
     WebSocketFactory.protocol = SaysWhy
-    reactor.addSystemEventTrigger("before", "shutdown", _begin_to_leave)  # type: ignore[arg-type]
+    reactor.addSystemEventTrigger("before", "shutdown", begin_to_leave)  # type: ignore[arg-type]
+
+
+if "twisted.internet.reactor" in sys.modules:  # served by Daphne
+    _wire_daphne()

@@ -16,3 +16,5 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 app = Celery("hermes")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# A worker knows only the tasks that were imported before it was ready.
+app.autodiscover_tasks(related_name="sweeps")

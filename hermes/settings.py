@@ -254,6 +254,12 @@ HERMES_SWEEPS = [
     "compression_app.sweeps.sweep",
     "processes_app.sweeps.sweep",
 ]
+# What must hold of rows at any time; read by check_rows and by the tests.
+HERMES_INVARIANTS = [
+    "sessions_app.invariants.check_invariants",
+    "compression_app.invariants.check_invariants",
+    "processes_app.invariants.check_invariants",
+]
 HERMES_TOOLS = [
     "sessions_app.tools.CurrentTime",
     "processes_app.tools.RunCommand",

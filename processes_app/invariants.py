@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from sessions_app.domain import MessageKind
 from sessions_app.models import History, Message, Session, Turn
@@ -20,15 +20,17 @@ from .models import CompletionEvent, ProcessRecord
 MOST: Final = 20  # offenders named a check
 
 
-def check_invariants(address: str | None = None) -> list[str]:
-    """Violations found at one chat's address, or in all, in words; none is as it must be."""
+def check_invariants(session_id: int | None = None) -> list[str]:
+    """Violations found in what one session asked for, or in all, in words; none is as must be.
+
+    What carries no session counts for every session of its chat.
+    """
     processes = ProcessRecord.objects.all()
     events = CompletionEvent.objects.all()
-    if address is not None:
-        processes, events = (
-            processes.filter(origin_chat=address),
-            events.filter(origin_chat=address),
-        )
+    if session_id is not None:
+        session = Session.objects.select_related("chat").get(pk=session_id)
+        own = Q(origin_session=session.key) | Q(origin_session=None, origin_chat=session.chat.key)
+        processes, events = processes.filter(own), events.filter(own)
     found = [line for check in OF_PROCESSES for line in check(processes)]
     return found + [line for check in OF_EVENTS for line in check(events)]
 

@@ -19,11 +19,11 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from hermes.lib.admin import ReadOnlyAdmin
+from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
-from .domain import EndpointKind
+from .domain import EndpointKind, Refused
 from .models import Chat, History, Message, ModelEndpoint, Rewind, Session, Summary, Turn
 
 User = get_user_model()
@@ -156,14 +156,56 @@ class RewindAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
 
 
+def _undo(summary: Summary, actor: str, reason: str) -> str:
+    chat = summary.session.chat
+    try:
+        intake.undo_summary(
+            chat_id=chat.pk,
+            user_id=chat.owner_id,
+            summary_id=summary.pk,
+            actor=actor,
+            reason=reason,
+        )
+    except Refused:
+        return gettext("it is not the current summary of its chat (any more)")
+    return ""
+
+
 @admin.register(Summary)
-class SummaryAdmin(TranscriptAdmin):
+class SummaryAdmin(OperationsMixin, TranscriptAdmin):
     """Summaries: what they cover, and their size."""
 
-    text_fields = ("text",)
-    list_display = ("id", "session", "covers_through", "tokens", "reverted_at", "created_at")
+    text_fields = ("text", "body", "parts")
+    list_display = (
+        "id",
+        "session",
+        "covers_through",
+        "messages",
+        "before_tokens",
+        "after_tokens",
+        "is_untrusted",
+        "is_mechanical",
+        "reverted_at",
+        "created_at",
+    )
+    list_filter = (
+        ("reverted_at", admin.EmptyFieldListFilter),
+        "is_untrusted",
+        "is_mechanical",
+        "created_at",
+    )
     list_select_related = ("session",)
+    search_fields = ("=id", "=session__key")
     ordering = ("-id",)
+    operations = (
+        Operation(
+            "undo",
+            _("Undo"),
+            _("The model reads the messages themselves again; nothing that was said changes."),
+            "sessions_app.undo_summary",
+            _undo,
+        ),
+    )
 
 
 @admin.register(History)

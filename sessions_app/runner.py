@@ -69,8 +69,10 @@ def tools() -> Mapping[str, Tool]:
 
 def run_turns(session_id: int) -> bool:
     """Run queued turns of a session, at most a few; report whether more may be waiting."""
-    for _ in range(TURNS_A_TASK):
+    for number in range(TURNS_A_TASK):
         try:
+            if number and not Turn.objects.queued().filter(session_id=session_id).exists():
+                return False  # a look without the lock: what is queued from now on is hinted
             claimed = transcript.claim(session_id)
         except Session.DoesNotExist:
             logger.warning("hint for a session that is gone", extra={"session": session_id})
@@ -173,6 +175,9 @@ def _ask(claimed: Claimed, watch: Watch, model: ChatModel) -> Step | None:
         is_last = attempt == settings.HERMES_PROVIDER_TRIES
         if error.kind is ErrorKind.TOO_LONG and window_share == 1.0 and not is_last:
             window_share = 0.6  # our estimate was too low for this provider: once, with less
+            signals.turn_overflowed.send_robust(
+                Turn, session_id=claimed.turn.session_id, turn_id=claimed.turn.pk
+            )
             continue
         if flushed.text or error.kind not in TRIED_AGAIN:
             _fail(claimed, flushed, error.kind, str(error))

@@ -25,36 +25,41 @@ def redis_url() -> str:
 
 
 @pytest.fixture
-def database_url(db: None) -> str:
-    """The test database, for a process of its own (which sees committed rows only)."""
-    told = connection.settings_dict
-    host, port = str(told["HOST"]), str(told["PORT"] or 5432)
-    if host.startswith("/"):
-        host = quote(host, safe="")
-    user, password = quote(str(told["USER"]), safe=""), quote(str(told["PASSWORD"]), safe="")
-    return f"postgresql://{user}:{password}@{host}:{port}/{told['NAME']}"
-
-
-@pytest.fixture
-def process_environment(database_url: str, redis_url: str, tmp_path: Path) -> Mapping[str, str]:
+def process_environment(db: None, tmp_path: Path) -> Mapping[str, str]:
     """The environment of a process of the product that works on the test database.
 
-    It has a data folder of its own, and the keys and the broker prefix of this run.
+    Such a process sees committed rows only. It has a data folder of its own, and the keys and the
+    broker prefix of this run.
     """
+    return environment_of_processes(tmp_path)
+
+
+def environment_of_processes(parent: Path) -> Mapping[str, str]:
+    """The same, with the data folder in ``parent``; called when the test database is there."""
     assert Run.folder is not None
-    folder = tmp_path / "var"
+    assert Run.servers is not None
+    folder = parent / "var"
     folder.mkdir(mode=0o700, exist_ok=True)
     for name in ("secret_key", "field_key"):
         if (kept := Run.folder / name).exists():
             (folder / name).write_bytes(kept.read_bytes())
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
-        "DATABASE_URL": database_url,
-        "REDIS_URL": redis_url,
+        "DATABASE_URL": _database_url(),
+        "REDIS_URL": Run.servers.environment()["REDIS_URL"],
         "HERMES_REDIS_PREFIX": Run.redis_prefix,
         "HERMES_VAR": str(folder),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _database_url() -> str:
+    told = connection.settings_dict
+    host, port = str(told["HOST"]), str(told["PORT"] or 5432)
+    if host.startswith("/"):
+        host = quote(host, safe="")
+    user, password = quote(str(told["USER"]), safe=""), quote(str(told["PASSWORD"]), safe="")
+    return f"postgresql://{user}:{password}@{host}:{port}/{told['NAME']}"
 
 
 # --- Errors --------------------------------------------------------------------------------------

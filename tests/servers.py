@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -21,7 +22,14 @@ from hermes.management.servers.identity import Identity, arguments
 
 FOLDERS = Path(tempfile.gettempdir())
 PREFIX = f"hermes-tests-{os.geteuid()}-"
-KEPT = {"HERMES_TEST_DATABASE_URL", "HERMES_TEST_REDIS_URL", "HERMES_TEST_CHROMIUM"}
+KEPT = {
+    "HERMES_TEST_DATABASE_URL",
+    "HERMES_TEST_REDIS_URL",
+    "HERMES_TEST_CHROMIUM",
+    "HERMES_TEST_SIZE",  # full: the sizes of make prove
+    "HERMES_TEST_SEED",  # of everything that is drawn by lot
+    "HERMES_TEST_SHOW",  # show what the processes of a test have logged
+}
 
 
 class Run:
@@ -30,6 +38,7 @@ class Run:
     folder: Path | None = None
     servers: EmbeddedServers | None = None
     redis_prefix = ""
+    seed = 0
 
 
 def _end_leftovers() -> None:
@@ -68,6 +77,14 @@ def end_product(var: Path) -> None:
             EmbeddedServers(var).stop()
 
 
+def run_folder() -> Path:
+    """A new folder for servers of a run; a later run ends what is in it if this one is killed."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if (own := Identity.of(os.getpid())) is not None:
+        own.write(folder / "owner.json")
+    return folder
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start the servers and point the settings at them."""
@@ -75,12 +92,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if known.version or known.help:
         return
     _end_leftovers()
-    Run.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    if (own := Identity.of(os.getpid())) is not None:
-        own.write(Run.folder / "owner.json")
+    Run.folder = run_folder()
     for name in list(os.environ):
         if name.startswith("HERMES_") and name not in KEPT:
             del os.environ[name]
+    Run.seed = int(os.environ.get("HERMES_TEST_SEED") or secrets.randbelow(10**6))
+    random.seed(Run.seed)
     Run.servers = EmbeddedServers(
         Run.folder,
         database_url=os.environ.get("HERMES_TEST_DATABASE_URL", ""),
@@ -93,6 +110,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ.update(Run.servers.environment())
     os.environ["HERMES_VAR"] = str(Run.folder)
     os.environ["HERMES_REDIS_PREFIX"] = Run.redis_prefix
+
+
+def pytest_report_header() -> str:
+    """The seed, by which the same lots are drawn again."""
+    return f"HERMES_TEST_SEED={Run.seed} HERMES_TEST_SIZE={os.environ.get('HERMES_TEST_SIZE', '')}"
 
 
 @pytest.hookimpl(trylast=True)

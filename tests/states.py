@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+from compression_app import invariants as compaction
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.db import DbNow
@@ -47,8 +48,12 @@ class State:
 def violations(state: State) -> list[str]:
     """Broken invariants of the chat's sessions, and of its processes and their news."""
     sessions = Session.objects.filter(chat=state.chat).values_list("pk", flat=True)
-    found = [line for pk in sessions for line in check_invariants(pk)]
-    return found + of_processes.check_invariants(state.chat.key)
+    checks = (
+        check_invariants,
+        compaction.check_invariants,
+        of_processes.check_invariants,
+    )
+    return [line for pk in sessions for check in checks for line in check(pk)]
 
 
 def fresh() -> State:

@@ -164,14 +164,14 @@ def refusal(facts: Facts) -> Reason | None:
         return Reason.ENDED
     if facts.has_open:
         return Reason.ATTEMPT_OPEN
-    is_person = facts.trigger in {Trigger.MANUAL, Trigger.OPERATOR}
-    if facts.is_paused and facts.trigger is not Trigger.OPERATOR:
+    is_asked = facts.trigger in {Trigger.MANUAL, Trigger.OPERATOR, Trigger.OVERFLOW}
+    if facts.is_paused and facts.trigger != Trigger.OPERATOR:
         return Reason.PAUSED
-    if not is_person and facts.size < facts.mark and not facts.is_over_messages:
+    if not is_asked and facts.size < facts.mark and not facts.is_over_messages:
         return Reason.BELOW_MARK
     if facts.compactable < COMPACTABLE_AT_LEAST:
         return Reason.TOO_SHORT
-    if is_person or facts.trigger is Trigger.OVERFLOW:
+    if is_asked:
         return None
     if facts.grown_since_undo is not None and facts.grown_since_undo < facts.window * FRESH_SHARE:
         return Reason.UNDO_FRESH

@@ -13,6 +13,7 @@ from .ends import end, fail
 from .holds import Released, hold, release
 from .openings import Claimed, claim, lower_cut, open_attempt, progress
 from .operators import clear_cooldowns, set_paused
+from .purges import purge
 from .rows import is_closed, state_of, state_of_endpoint
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "note_reading",
     "open_attempt",
     "progress",
+    "purge",
     "release",
     "set_paused",
     "state_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from django.db import transaction
 
@@ -88,10 +88,11 @@ def commit(lease: Lease, written: Written) -> Verdict:
         if draft is not None:
             attempt.text = draft.body
         close(session, attempt, verdict.status, verdict.reason)
+    # Without a draft the verdict is a refusal: from here on there is one.
     elif attempt.wants_preview:
-        _keep_preview(session, attempt, draft)
+        _keep_preview(session, attempt, cast(transcript.Draft, draft))
     else:
-        _adopt(session, attempt, draft)
+        _adopt(session, attempt, cast(transcript.Draft, draft))
     transcript.publish(session)
     return verdict
 
@@ -103,9 +104,7 @@ def _replaced(session: Session, draft: transcript.Draft) -> int:
     return before + transcript.live_between(session.pk, low, draft.covers_through)[1]
 
 
-def _adopt(session: Session, attempt: CompactionAttempt, draft: transcript.Draft | None) -> None:
-    if draft is None:
-        raise ValueError("a commit needs a draft")
+def _adopt(session: Session, attempt: CompactionAttempt, draft: transcript.Draft) -> None:
     shrunk = _replaced(session, draft) - draft.tokens
     attempt.after_tokens = max(0, attempt.before_tokens - shrunk)
     made = transcript.apply_summary(
@@ -119,12 +118,8 @@ def _adopt(session: Session, attempt: CompactionAttempt, draft: transcript.Draft
     close(session, attempt, AttemptStatus.COMMITTED, None)
 
 
-def _keep_preview(
-    session: Session, attempt: CompactionAttempt, draft: transcript.Draft | None
-) -> None:
+def _keep_preview(session: Session, attempt: CompactionAttempt, draft: transcript.Draft) -> None:
     """Keep what was written for a person to look at; nothing else changes until they answer."""
-    if draft is None:
-        raise ValueError("a preview needs a draft")
     shrunk = _replaced(session, draft) - draft.tokens
     CompactionAttempt.objects.advance(
         attempt.pk,

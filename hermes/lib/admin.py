@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import helpers
 from django.core.paginator import Paginator
 from django.db import connection, models
-from django.http import HttpRequest
-from django.utils.functional import cached_property
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.functional import Promise, cached_property
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
+from unfold.widgets import UnfoldAdminTextareaWidget
 
 COUNTED: Final = 10_000  # rows of a filtered list that are counted exactly
+OPERATED: Final = 1_000  # rows of one operation
+NAMED: Final = 20  # rows that are named before one
+REASON_LEAST, REASON_MOST = 10, 200  # characters of a reason
 
 
 class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is generic in stubs only
@@ -59,3 +73,144 @@ class ReadOnlyAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         """Nobody deletes rows by hand."""
         return False
+
+
+# --- Operations ---------------------------------------------------------------------------------
+
+
+class ReasonForm(forms.Form):
+    """Why an operator does what they are about to do."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        min_length=REASON_LEAST,
+        max_length=REASON_MOST,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text=_("At least ten characters. It is kept in the history with your name."),
+    )
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that an operator may do to rows, for a reason and with a permission of its own.
+
+    ``act`` takes a row, the operator's name and the reason. It does what is to be done and records
+    it in one transaction, and returns why nothing was changed, or an empty text if something was.
+    """
+
+    name: str
+    label: str | Promise
+    effect: str | Promise  # what it changes, in one sentence
+    permission: str  # app_label.codename
+    act: Callable[[Any, str, str], str | Promise]
+    is_danger: bool = False
+
+
+class OperationsMixin:
+    """Operations on chosen rows of a list, and on the row of a page; see :class:`Operation`.
+
+    What is chosen is counted and named first, and nothing happens before a reason was given.
+    """
+
+    operations: ClassVar[Sequence[Operation]] = ()
+    change_form_outer_after_template = "admin/operations.html"
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """The operations that this operator may carry out."""
+        found: dict[str, Any] = super().get_actions(request)  # type: ignore[misc] # a ModelAdmin
+        for operation in self.operations:
+            if request.user.has_perm(operation.permission):
+                found[operation.name] = (_starting(operation), operation.name, operation.label)
+        return found
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Show a row with what may be done to it; what this operator may not do is shown too."""
+        options = self.opts  # type: ignore[attr-defined] # a ModelAdmin
+        context = {
+            **(extra_context or {}),
+            "operations": [
+                (operation, request.user.has_perm(operation.permission))
+                for operation in self.operations
+            ],
+            "operations_url": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
+            "operations_pk": object_id,
+            "checkbox": helpers.ACTION_CHECKBOX_NAME,
+        }
+        return super().change_view(request, object_id, form_url, context)  # type: ignore[misc]
+
+    def operate(
+        self, request: HttpRequest, rows: models.QuerySet[Any], operation: Operation
+    ) -> HttpResponse:
+        """Ask for a reason; with one, carry the operation out and say what came of it."""
+        options = self.opts  # type: ignore[attr-defined] # a ModelAdmin
+        count = rows.order_by().count()
+        form = ReasonForm(request.POST if "reason" in request.POST else None)
+        back = request.get_full_path()
+        row = rows.first() if request.POST.get("from_row") and count == 1 else None
+        if row is not None:
+            back = reverse(f"admin:{options.app_label}_{options.model_name}_change", args=[row.pk])
+        if count > OPERATED:
+            text = gettext("Nothing was changed: %(count)d rows are more than %(most)d at once.")
+            messages.error(request, text % {"count": count, "most": OPERATED})
+            return HttpResponseRedirect(back)
+        if form.is_bound and form.is_valid():
+            self._carry_out(request, rows, operation, form.cleaned_data["reason"])
+            return HttpResponseRedirect(back)
+        context = {
+            **self.admin_site.each_context(request),  # type: ignore[attr-defined]
+            "title": operation.label,
+            "operation": operation,
+            "form": form,
+            "count": count,
+            "named": [str(row) for row in rows[:NAMED]],
+            "more": max(0, count - NAMED),
+            "opts": options,
+            "chosen": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME),
+            "across": request.POST.get("select_across", "0"),
+            "from_row": request.POST.get("from_row", ""),
+            "checkbox": helpers.ACTION_CHECKBOX_NAME,
+            "back": back,
+            "actor": request.user.get_username(),
+        }
+        return TemplateResponse(request, "admin/operation.html", context)
+
+    def _carry_out(
+        self, request: HttpRequest, rows: models.QuerySet[Any], operation: Operation, reason: str
+    ) -> None:
+        actor = request.user.get_username()
+        done = 0
+        unchanged: Counter[str] = Counter()
+        for row in list(rows):
+            why = str(operation.act(row, actor, reason))
+            if why:
+                unchanged[why] += 1
+                continue
+            done += 1
+            told = f"{operation.name}: {reason}"
+            self.log_change(request, row, told)  # type: ignore[attr-defined] # a ModelAdmin
+        if done:
+            text = ngettext("%(what)s: %(count)d row.", "%(what)s: %(count)d rows.", done)
+            messages.success(request, text % {"what": operation.label, "count": done})
+        for why, count in unchanged.items():
+            text = ngettext(
+                "Nothing was changed in %(count)d row: %(why)s",
+                "Nothing was changed in %(count)d rows: %(why)s",
+                count,
+            )
+            messages.warning(request, text % {"count": count, "why": why})
+
+
+def _starting(operation: Operation) -> Callable[..., HttpResponse]:
+    """The function that Django calls for an action of a list."""
+
+    def start(admin: Any, request: HttpRequest, rows: models.QuerySet[Any]) -> HttpResponse:
+        response: HttpResponse = admin.operate(request, rows, operation)
+        return response
+
+    return start

@@ -18,7 +18,7 @@ from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import reading
+from . import compacting, metering, reading
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,18 @@ def stop(asked: Asked) -> Reply:
     return notice("stopping", _("The answer is being stopped."), stop=turn.pk)
 
 
+def compact(asked: Asked) -> Reply:
+    """Summarise older messages, with a focus; ``undo`` lets the model read them again."""
+    who: dict[str, Any] = {
+        "chat_id": asked.chat_id,
+        "user_id": asked.user_id,
+        "actor": asked.actor,
+    }
+    if asked.rest.casefold() == "undo":
+        return compacting.undo(**who)
+    return compacting.request(**who, focus=asked.rest)
+
+
 def title(asked: Asked) -> Reply:
     """Give the chat a name."""
     try:
@@ -122,16 +134,19 @@ def title(asked: Asked) -> Reply:
 
 def status(asked: Asked) -> Reply:
     """Say what runs, what waits, and how full the context is."""
-    chat = Chat.objects.select_related("current").get(pk=asked.chat_id)
+    chat = Chat.objects.select_related("current__summary").get(pk=asked.chat_id)
     if chat.current is None:
         return notice("status", _("Nothing was said here yet."))
-    numbers = reading.meter(chat, chat.current)
+    told = metering.meter(chat, chat.current)
     busy = Turn.objects.busy().filter(session=chat.current).first()
     lines = [
         _("Session %(number)d, %(count)d messages in the context.")
         % {"number": chat.current.number, "count": chat.current.live_count},
         _("Context: %(used)s of %(window)s tokens.")
-        % {"used": f"{numbers['used']:,}", "window": f"{numbers['window']:,}"},
+        % {"used": f"{told['used']:,}", "window": f"{told['window']:,}"},
+        _("From %(soft)s a summary is written; from %(hard)s a turn waits for it.")
+        % {"soft": f"{told['soft']:,}", "hard": f"{told['hard']:,}"},
+        *compacting.status_lines(chat.current),
         _("Nothing is running.") if busy is None else _("An answer is being written."),
         _("%(count)d messages wait.") % {"count": len(reading.queue(chat.current.pk))},
     ]
@@ -153,6 +168,7 @@ def _unknown(asked: Asked) -> Reply:
 
 COMMANDS: Final[Mapping[str, Callable[[Asked], Reply]]] = {
     "new": new,
+    "compact": compact,
     "undo": undo,
     "retry": retry,
     "stop": stop,
@@ -162,6 +178,7 @@ COMMANDS: Final[Mapping[str, Callable[[Asked], Reply]]] = {
 }
 ABOUT: Final[Mapping[str, str]] = {
     "new": gettext_noop("begin a fresh session"),
+    "compact": gettext_noop("summarise earlier messages, with a focus; “undo” takes it back"),
     "undo": gettext_noop("take the last exchange out of the context"),
     "retry": gettext_noop("answer the last message again"),
     "stop": gettext_noop("stop the answer"),

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
@@ -83,34 +84,45 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
     async def _connect(self) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self._open()
+                is_let_in = await self._let_in()
+            if is_let_in:
+                async with asyncio.timeout(COMMAND_SECONDS):
+                    await self._begin()
         except (DatabaseError, TimeoutError) as error:
             logger.warning("socket refused", extra={"cause": repr(error)})
             await self._accept()
             await self._leave(RESTART, retry_after=RETRY_SECONDS)
 
-    async def _open(self) -> None:
+    async def _let_in(self) -> bool:
+        """Accept the person whose login this is at a chat of theirs; False if it is not to be."""
         login = self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
         viewer = await in_thread(reading.viewer_of)(login)
         if viewer is None:
             self._is_closed = True
             await self.close()  # before it was accepted: 403
-            return
+            return False
         uid = _uuid(self.scope["url_route"]["kwargs"]["uid"])
         found = None if uid is None else await in_thread(requests.find_chat)(viewer, uid)
         await self._accept()
-        if uid is None or found is None:
-            return await self._leave(NO_CHAT)
-        if self.hub.is_leaving:
-            return await self._leave(RESTART, retry_after=RETRY_SECONDS)
-        self._has_place = self.hub.places.take(viewer.user_id)
         self.viewer = viewer
+        if uid is None or found is None:
+            await self._leave(NO_CHAT)
+            return False
+        if self.hub.is_leaving:
+            await self._leave(RESTART, retry_after=RETRY_SECONDS)
+            return False
+        self._has_place = self.hub.places.take(viewer.user_id)
         if not self._has_place:
-            return await self._leave(TOO_MANY, retry_after=30.0)
+            await self._leave(TOO_MANY, retry_after=30.0)
+            return False
         self.uid, (self.chat_id, session) = uid, found
         query = parse_qs(self.scope["query_string"].decode("latin1"))
         html = query.get("html") != ["0"]
         self.cursor = Cursor(html=html, session=session)
+        return True
+
+    async def _begin(self) -> None:
+        """Hear of what moves, say what is, and go on from there."""
         self._is_open = True
         await self.hub.add(self)  # before anything is read: what moves from now on wakes us
         await self._sync("hello")
@@ -292,7 +304,7 @@ async def _carry_out_stop(turn: Turn) -> None:
     await asyncio.sleep(STOP_SECONDS)
     try:
         await in_thread(intake.end_stopped)(turn)
-    except DatabaseError as error:
+    except (DatabaseError, ObjectDoesNotExist) as error:
         logger.warning("stop left to the sweep", extra={"cause": str(error)})
 
 

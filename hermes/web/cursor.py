@@ -17,6 +17,12 @@ HELD: Final = 256 * 1024  # code points of text that waits for what is before it
 WAITING: Final = "waiting"
 ENDED: Final = frozenset({"completed", "cancelled", "interrupted", "failed"})
 
+KINDS: Final = {
+    "chat": "chat.changed",
+    "compaction": "compaction.update",
+    "preview": "compaction.preview",
+}
+
 Frame: TypeAlias = dict[str, Any]
 
 
@@ -148,6 +154,18 @@ class Live:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """How summarising stands in a session, and what of it may have to be told."""
+
+    mark: str  # what the poll compares
+    summary: int | None  # the current one
+    pill: Mapping[str, Any]
+    elapsed: float | None = None
+    preview: Mapping[str, Any] | None = None
+    notices: Sequence[Mapping[str, Any]] = ()  # each with the ``key`` under which it is told once
+
+
+@dataclass(frozen=True)
 class Seen:
     """One consistent look at the rows, as far as a socket has not been told of them."""
 
@@ -165,7 +183,8 @@ class Seen:
     queue: Sequence[Mapping[str, Any]] = ()
     chat_part: Mapping[str, Any] | None = None
     meter: Mapping[str, Any] | None = None
-    htmls: Mapping[str, str] = field(default_factory=dict)  # of chat, queue and meter
+    fold: Fold | None = None
+    htmls: Mapping[str, str] = field(default_factory=dict)  # of what stands beside the log
 
 
 # --- What was told ------------------------------------------------------------------------------
@@ -183,15 +202,36 @@ class Cursor:
     chat_version: int = -1
     queue: Sequence[Mapping[str, Any]] = ()
     busy: tuple[int, int, str] | None = None  # turn, run, status
+    until: str | None = None  # … and until when it may be held
+    fold: Fold | None = None
+    noticed: set[str] = field(default_factory=set)  # notices that are told once a connection
     turn: int | None = None  # the turn whose text is followed
     run: int = 0
     base: int = 0
     offset: int = 0
     k: int = 0  # closed blocks told
+    seq: int = 0  # the newest row told of that turn
 
     def follows(self, turn: int, run: int) -> bool:
         """Whether the text of this run is being sent."""
         return (self.turn, self.run) == (turn, run)
+
+    @property
+    def pill(self) -> Mapping[str, Any] | None:
+        """How summarising stands, as it was told last."""
+        return None if self.fold is None else self.fold.pill
+
+    @property
+    def preview(self) -> int | None:
+        """The attempt whose preview was told last."""
+        known = None if self.fold is None else self.fold.preview
+        return None if known is None else known["attempt"]
+
+    def knows(self, turn: TurnSeen) -> bool:
+        """Whether a busy turn was told as it is."""
+        is_held = turn.status == "running" and not turn.started
+        known = self.busy == (turn.id, turn.run, "held" if is_held else turn.status)
+        return known and not (is_held and turn.until != self.until)
 
     def is_behind(self, stream: Stream) -> bool:
         """Whether a step was committed that this socket has not been told of."""
@@ -205,6 +245,8 @@ class Cursor:
         if seen.whole is not None:
             kind = "hello" if seen.reason == "hello" else "session.changed"
             told: Frame = {"type": kind, **seen.whole, "turn": self._adopt(seen, stream)}
+            if seen.fold is not None:
+                told["compaction"] = {**seen.fold.pill, "elapsed": seen.fold.elapsed}
             if kind != "hello":
                 told["reason"] = seen.reason
             if self.html:
@@ -216,14 +258,33 @@ class Cursor:
             frames.append(self._with_html("chat", seen, {"chat": seen.chat_part}))
         if seen.whole is None and seen.meter is not None:
             frames.append(self._with_html("meter", seen, seen.meter))
+        frames += self._folded(seen)
         self.session, self.version = seen.session, seen.version
         self.generation, self.is_ended = seen.generation, seen.is_ended
         self.chat_version, self.queue = seen.chat_version, seen.queue
         frames += self.follow(stream)
         return frames
 
+    def _folded(self, seen: Seen) -> list[Frame]:
+        """What has changed about summaries."""
+        fold = seen.fold
+        frames: list[Frame] = []
+        if fold is not None and seen.whole is None:
+            if fold.pill != self.pill:
+                told = {**fold.pill, "elapsed": fold.elapsed}
+                frames.append(self._with_html("compaction", seen, told))
+            if fold.preview is not None and fold.preview["attempt"] != self.preview:
+                frames.append(self._with_html("preview", seen, fold.preview))
+        for notice in () if fold is None else fold.notices:
+            if notice["key"] not in self.noticed:
+                self.noticed.add(notice["key"])
+                about = {name: value for name, value in notice.items() if name != "key"}
+                frames.append({"type": "notice", **about})
+        self.fold = fold
+        return frames
+
     def _with_html(self, name: str, seen: Seen, fields: Mapping[str, Any]) -> Frame:
-        kind = "chat.changed" if name == "chat" else name
+        kind = KINDS.get(name, name)
         html = {"html": seen.htmls[name]} if name in seen.htmls else {}
         return {"type": kind, **fields, **html}
 
@@ -265,11 +326,14 @@ class Cursor:
         told: Frame = {"id": busy.id, "run": busy.run, "base": busy.base, "len": busy.base}
         told["status"] = busy.status if busy.started else "held"
         if not busy.started:
-            told["said"] = busy.text
+            self.busy, self.until = (busy.id, busy.run, told["status"]), busy.until
+            told |= {"said": busy.text, "until": busy.until}
         text = ""
         blocks: list[Closed] = []
         if seen.live is not None and stream is not None:
             self._begin(busy)
+            session = seen.whole["session"] if seen.whole is not None else None
+            self.seq = 0 if session is None else session["last_seq"]
             blocks = list(stream.blocks) if self.html else []
             self.offset, self.k = stream.end, len(blocks)
             text = stream.slice(blocks[-1].end if blocks else busy.base)
@@ -280,13 +344,13 @@ class Cursor:
         return {**told, "blocks": shown, "open": text}
 
     def _begin(self, turn: TurnSeen) -> None:
-        self.turn, self.run = turn.id, turn.run
+        self.turn, self.run, self.seq = turn.id, turn.run, turn.seq or 0
         self.base = self.offset = turn.base
         self.k = 0
 
     def _leave(self) -> None:
         self.turn = self.busy = None
-        self.run = self.base = self.offset = self.k = 0
+        self.run = self.base = self.offset = self.k = self.seq = 0
 
     def _turn(self, turn: TurnSeen) -> list[Frame]:
         content: Frame = {}
@@ -303,9 +367,9 @@ class Cursor:
             self._begin(turn)
             about = {"turn": turn.id, "run": turn.run, "base": turn.base, "len": turn.base}
             return [{"type": kind, **about, **content}]
-        known = self.busy == mark
+        known = self.knows(turn)
         if turn.status == "running":
-            self.busy = mark
+            self.busy, self.until = mark, turn.until
             told = {"type": "turn.held", "turn": turn.id, "until": turn.until, "text": turn.text}
             return [] if known else [told]
         was_followed = self.busy is not None and self.busy[0] == turn.id

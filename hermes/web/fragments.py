@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.template.loader import render_to_string
@@ -13,9 +15,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from sessions_app.models import Chat
+from compression_app import outlook
+from sessions_app.domain import RESERVE_SHARE
+from sessions_app.endpoints import model_for
+from sessions_app.models import Chat, Summary
 
-from . import selectors, words
+from . import metering, rendering, selectors, words
 from .groups import Group
 from .selectors import Page
 from .templatetags.chat import tokens
@@ -116,9 +121,16 @@ def meter_html(meter: Mapping[str, Any]) -> str:
     following = ""
     if left is not None and left <= FORESEEN:
         following = ngettext("≈ %d turn left", "≈ %d turns left", left) % left
-    label = _("Context: about {used} of {window} tokens. Show the split.").format(
-        used=tokens(meter["used"]), window=tokens(meter["window"])
-    )
+    if following:
+        label = ngettext(
+            "Context: about {used} of {window} tokens, room for about {left} turn. Show the split.",
+            "Context: about {used} of {window} tokens, room for about {left} turns. "
+            "Show the split.",
+            left or 0,
+        )
+    else:
+        label = _("Context: about {used} of {window} tokens. Show the split.")
+    label = label.format(used=tokens(meter["used"]), window=tokens(meter["window"]), left=left or 0)
     is_estimate = bool(meter["is_estimate"])
     legend = [
         (_("System prompt"), "m-system", meter["system"], False),
@@ -132,14 +144,16 @@ def meter_html(meter: Mapping[str, Any]) -> str:
         "meter",
         meter=meter,
         next=following,
+        left=left if following else None,
+        hold=round(settings.HERMES_TURN_HOLD_SECONDS),
         label=label,
         legend=legend,
         bar=_bar(meter, "meter__bar"),
-        bar_large=_bar(meter, "meter__bar meter__bar--lg"),
+        bar_large=_bar(meter, "meter__bar meter__bar--lg", marks=(meter["soft"], meter["hard"])),
     )
 
 
-def _bar(meter: Mapping[str, Any], css: str) -> SafeString:
+def _bar(meter: Mapping[str, Any], css: str, marks: Sequence[int] = ()) -> SafeString:
     """The split as rectangles; widths are attributes, so that no style is needed."""
     window = max(1, int(meter["window"]))
     pieces: list[tuple[str, int, int]] = []
@@ -152,12 +166,95 @@ def _bar(meter: Mapping[str, Any], css: str) -> SafeString:
             at += width + _GAP
     reserve = round(BAR * int(meter["reserve"]) / window)
     pieces.append(("m-reserve", BAR - reserve, reserve))
+    for mark in marks:
+        place = round(BAR * min(mark, window) / window)
+        pieces += [("m-gap", place - 7, 14), ("m-mark", place - 2, 4)]
     return format_html(
         '<svg class="{}" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true" '
         'focusable="false">{}</svg>',
         css,
         BAR,
         format_html_join("", '<rect class="{}" x="{}" width="{}" height="10"/>', pieces),
+    )
+
+
+# --- Summaries -----------------------------------------------------------------------------------
+
+
+def pill_html(pill: Mapping[str, Any]) -> str:
+    """How summarising stands, in one line; '' where there is nothing to say."""
+    if pill["state"] == "none":
+        return ""
+    why = words.compaction(pill["reason"])
+    paused = ("paused", "breaker", "provider_breaker", "undo_fresh")
+    return _part(
+        "pill",
+        pill={**pill, "kind": _pill_kind(pill)},
+        why=why,
+        hold=round(settings.HERMES_TURN_HOLD_SECONDS),
+        is_paused=pill["reason"] in paused,
+        is_busy=pill["state"] in {"queued", "running"},
+        retry_at=None if pill["retry_at"] is None else datetime.fromisoformat(pill["retry_at"]),
+    )
+
+
+def _pill_kind(pill: Mapping[str, Any]) -> str:
+    """The colour and icon class of a pill."""
+    if pill["phase"] != "ended":
+        return "run" if pill["phase"] == "thinking" else "wait"
+    quiet = {"cancelled", "superseded", "undone"}
+    return {"committed": "ok"}.get(pill["state"], "idle" if pill["state"] in quiet else "fail")
+
+
+def summary_html(made: Summary) -> str:
+    """What the model reads in place of older messages, to be read by the person."""
+    return _part(
+        "summary",
+        summary=made,
+        blocks=rendering.all_blocks(made.body or made.text),
+        said=[text for _seq, text, _tokens in made.parts.get("said", ())],
+        said_out=made.parts.get("said_out", 0),
+        anchors=made.parts.get("anchors", ()),
+        is_current=made.session.summary_id == made.pk,
+    )
+
+
+def fold_html(chat: Chat) -> str:
+    """What a summary would take and leave now; or the one that waits for an answer."""
+    session = chat.current
+    if session is None:
+        return _part("fold", stage="refused", why=words.compaction("too_short"))
+    attempt = outlook.newest(session.pk)
+    if attempt is not None and attempt.status in {"queued", "running"}:
+        return _part("fold", stage="writing", attempt=attempt)
+    split = metering.split(session)
+    if attempt is not None and attempt.status == "preview":
+        attempt.session = session
+        found = outlook.previewed(attempt)
+        stage = "preview"
+    else:
+        attempt = None
+        found = outlook.foreseen(session)
+        stage = "idle" if found.reason is None else "refused"
+    window = model_for(chat.endpoint_id).window
+    reserve = window // RESERVE_SHARE
+    now = {**split, "window": window, "reserve": reserve}
+    after = {**now, "messages": split["messages"] - found.taken, "summary": found.written or 0}
+    total = sum(split.values())
+    left = sum(after[name] for name in split)
+    return _part(
+        "fold",
+        stage=stage,
+        attempt=attempt,
+        found=found,
+        why=words.compaction(found.reason or ""),
+        goes=sum(each.tokens for each in found.goes),
+        stays=sum(each.tokens for each in found.stays),
+        now=total,
+        after=left,
+        bar_now=_bar(now, "meter__bar meter__bar--lg"),
+        bar_after=_bar(after, "meter__bar meter__bar--lg") if found.written else "",
+        turns_left=metering.turns_left(session, max(0, window - reserve - left)),
     )
 
 

@@ -119,6 +119,34 @@ class Branch(Command):
 
 
 @dataclass(frozen=True)
+class Compact(Command):
+    """Summarise; or take the summary that was previewed, perhaps with other words."""
+
+    focus: str = ""
+    summary: str | None = None
+    preview: int | None = None
+
+
+@dataclass(frozen=True)
+class Preview(Command):
+    """Write a summary to look at."""
+
+    focus: str = ""
+
+
+@dataclass(frozen=True)
+class CancelCompaction(Command):
+    """Cancel the summary that is being written, or that waits for an answer."""
+
+
+@dataclass(frozen=True)
+class UndoSummary(Command):
+    """Let the model read again what a summary stands for."""
+
+    summary: int = 0
+
+
+@dataclass(frozen=True)
 class Read(Command):
     """The person has seen this far."""
 
@@ -161,6 +189,10 @@ Parsed: TypeAlias = (
     | Promote
     | NewSession
     | Branch
+    | Compact
+    | Preview
+    | CancelCompaction
+    | UndoSummary
     | Read
     | Ack
     | Ping
@@ -180,6 +212,10 @@ COMMANDS: Final[Mapping[str, type[Parsed]]] = {
     "queue.promote": Promote,
     "session.new": NewSession,
     "chat.branch": Branch,
+    "compaction.request": Compact,
+    "compaction.preview": Preview,
+    "compaction.cancel": CancelCompaction,
+    "summary.undo": UndoSummary,
     "read": Read,
     "ack": Ack,
     "ping": Ping,
@@ -225,11 +261,17 @@ CHECKS: Final[Mapping[str, Check]] = {
     "seq": _number,
     "n": _number,
     "nonce": _nonce,
+    "focus": _text,
+    "summary": _text,
+    "preview": _number,
 }
 _OPTIONAL: Final[Mapping[type[Parsed], frozenset[str]]] = {
     Regenerate: frozenset({"turn"}),
     Rewind: frozenset({"turn"}),
+    Compact: frozenset({"focus", "summary", "preview"}),
+    Preview: frozenset({"focus"}),
 }
+_NUMBERS: Final[Mapping[type[Parsed], frozenset[str]]] = {UndoSummary: frozenset({"summary"})}
 
 
 def _no_constant(name: str) -> float:
@@ -304,7 +346,8 @@ def _filled(
         if name not in frame:
             return Bad(ref, "malformed", f"{kind}: {name} is missing.")
         try:
-            values[name] = CHECKS[name](frame[name])
+            check = _number if name in _NUMBERS.get(known, ()) else CHECKS[name]
+            values[name] = check(frame[name])
         except _Wrong as wrong:
             return Bad(ref, "malformed", f"{kind}: {name} {wrong}.")
     if frame.get("chat") not in (None, chat):

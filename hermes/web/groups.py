@@ -121,6 +121,18 @@ class Outcome:
     retry_word: str = "regenerate"  # or try
 
 
+@dataclass(frozen=True)
+class Fold:
+    """A summary that stands, or stood, behind a turn."""
+
+    summary: int
+    messages: int  # that it newly stood for
+    before: int  # tokens of the context
+    after: int
+    undone_at: datetime | None
+    is_current: bool
+
+
 @dataclass
 class Group:
     """One turn as the page shows it, or a stretch of a copied transcript without turns."""
@@ -137,6 +149,7 @@ class Group:
     versions: Versions | None = None
     is_past: bool = False
     is_superseded: bool = False  # a later answer stands in the place of this one
+    folds: list[Fold] = field(default_factory=list)
 
     @property
     def is_live(self) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -21,7 +22,7 @@ from weakref import WeakValueDictionary
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 
 from hermes.lib.hints import chat_group, session_group
 from sessions_app.domain import storable
@@ -29,6 +30,7 @@ from sessions_app.domain import storable
 from . import reading
 from .cursor import Cursor, Move, Stream
 from .limits import Places, Rate
+from .numbers import poll
 from .reading import Viewer
 from .rendering import BlockSplitter
 
@@ -44,6 +46,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
+LEAVING: Final = threading.Event()  # this process is being stopped
 _threads = ThreadPoolExecutor(settings.ASGI_THREADS, "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
@@ -78,51 +81,10 @@ class Socket(Protocol):
         """The login has ended."""
 
 
-_POLL: Final = """
-SELECT 's', s.id, s.version, t.id, t.fence_token,
-       CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
-       c.reached, NULL::timestamptz
-FROM unnest(%(sessions)s::bigint[]) AS w(id)
-JOIN sessions_app_session s ON s.id = w.id
-LEFT JOIN LATERAL (
-    SELECT id, fence_token, status, started_at FROM sessions_app_turn
-    WHERE session_id = s.id AND status IN ('running', 'waiting') LIMIT 1
-) t ON true
-LEFT JOIN LATERAL (
-    SELECT "offset" + length(text) AS reached FROM sessions_app_turnchunk
-    WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
-) c ON true
-UNION ALL
-SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL
-FROM unnest(%(chats)s::bigint[]) AS w(id)
-JOIN sessions_app_chat c ON c.id = w.id AND c.deleted_at IS NULL
-UNION ALL
-SELECT 'u', r.owner_id, NULL, NULL, NULL, NULL, NULL, max(r.touched_at)
-FROM (
-    SELECT owner_id, touched_at FROM sessions_app_chat
-    WHERE touched_at > clock_timestamp() - interval '15 seconds'
-    UNION ALL
-    SELECT c.owner_id, s.touched_at
-    FROM sessions_app_session s JOIN sessions_app_chat c ON c.id = s.chat_id
-    WHERE s.touched_at > clock_timestamp() - interval '15 seconds'
-) r
-WHERE r.owner_id = ANY(%(users)s::bigint[])
-GROUP BY r.owner_id
-"""
-
-
-def poll(sessions: list[int], chats: list[int], users: list[int]) -> list[tuple[Any, ...]]:
-    """The numbers of everything that has a socket, in one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_POLL, {"sessions": sessions, "chats": chats, "users": users})
-        return list(cursor.fetchall())
-
-
 class Hub:
     """The sockets of this process, and what wakes them."""
 
     def __init__(self) -> None:
-        self.is_leaving = False
         self.places = Places(settings.HERMES_SOCKETS, settings.HERMES_SOCKETS_A_PERSON)
         self.sockets: set[Socket] = set()
         self._rates: dict[int, Rate] = {}
@@ -138,12 +100,15 @@ class Hub:
         self._regroup = asyncio.Event()
         self._regrouped = asyncio.Event()
         self._came = asyncio.Event()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._login_at = time.monotonic()
         for run in (self._listen, self._clock):
             self.spawn(run())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process is being stopped: it takes no new sockets."""
+        return LEAVING.is_set()
 
     # --- Sockets
 
@@ -156,7 +121,6 @@ class Hub:
     async def add(self, socket: Socket) -> None:
         """Let a socket hear of its chat and session; waits a moment until the layer has it."""
         self.sockets.add(socket)
-        self._emptied.clear()
         self._chats[socket.chat_id].add(socket)
         self.file(socket, socket.cursor.session)
         self._came.set()
@@ -182,8 +146,6 @@ class Hub:
     def discard(self, socket: Socket) -> None:
         """Forget a socket."""
         self.sockets.discard(socket)
-        if not self.sockets:
-            self._emptied.set()
         self._drop(self._chats, socket.chat_id, socket)
         if (session := self._places.pop(socket, None)) is not None:
             self._drop(self._sessions, session, socket)
@@ -200,10 +162,6 @@ class Hub:
         if len(self._rates) > 10_000:
             self._rates.clear()
         return self._rates.setdefault(user_id, Rate(settings.HERMES_SENDS_A_MINUTE))
-
-    async def emptied(self) -> None:
-        """Wait until there is no socket."""
-        await self._emptied.wait()
 
     def _wake(self, sockets: Iterable[Socket], *, rows: bool = False) -> None:
         for socket in list(sockets):
@@ -255,7 +213,7 @@ class Hub:
 
     async def _repair(self, stream: Stream) -> None:
         try:
-            while stream.session in self._sessions:
+            while self._is_followed(stream):
                 at = stream.end
                 text = await in_thread(reading.stored)(stream.turn, stream.run, at)
                 if stream.take(at, text) is Move.GREW:
@@ -267,6 +225,10 @@ class Hub:
             logger.warning("stream not repaired", extra={"cause": str(error)})
         finally:
             self._repairs.discard((stream.turn, stream.run))
+
+    def _is_followed(self, stream: Stream) -> bool:
+        sockets = self._sessions.get(stream.session, set())
+        return any(socket.cursor.follows(stream.turn, stream.run) for socket in sockets)
 
     # --- Hints
 
@@ -332,6 +294,8 @@ class Hub:
                     self.grew(stream)
                 elif moved is Move.GAP:
                     self.repair(stream)
+            case {"type": "attempt.moved", "session": session}:
+                self._wake(self._sessions.get(session, ()), rows=True)
             case {"type": "turn.reasoning", "session": session}:
                 for socket in list(self._sessions.get(session, ())):
                     socket.reasoning(event)
@@ -362,10 +326,10 @@ class Hub:
         users = sorted({socket.viewer.user_id for socket in self.sockets})
         chats = set(self._chats)
         rows = await asked(sorted(self._sessions), sorted(chats), users)
-        for kind, pk, version, turn, run, status, reached, touched in rows:
+        for kind, pk, version, turn, run, status, reached, touched, fold in rows:
             if kind == "s":
                 mark = None if turn is None else (turn, run, status)
-                self._session_seen(pk, version, mark, reached)
+                self._session_seen(pk, version, mark, reached, fold)
             elif kind == "c":
                 chats.discard(pk)
                 for socket in list(self._chats.get(pk, ())):
@@ -380,10 +344,17 @@ class Hub:
             await self._check_logins()
 
     def _session_seen(
-        self, pk: int, version: int, mark: tuple[int, int, str] | None, reached: int | None
+        self,
+        pk: int,
+        version: int,
+        mark: tuple[int, int, str] | None,
+        reached: int | None,
+        fold: str,
     ) -> None:
         for socket in list(self._sessions.get(pk, ())):
-            if version != socket.cursor.version or mark != socket.cursor.busy:
+            told = socket.cursor
+            known = None if told.fold is None else told.fold.mark
+            if (version, mark, fold) != (told.version, told.busy, known):
                 socket.wake(rows=True)
         if mark is not None and reached is not None:
             stream = self._streams.get(mark[:2])

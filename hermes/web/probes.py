@@ -11,6 +11,8 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
+from .poller import LEAVING
+
 logger = logging.getLogger(__name__)
 
 WAIT: Final = 1.0  # seconds for the broker
@@ -52,6 +54,8 @@ def _broker() -> bool:
 
 def readyz(request: HttpRequest) -> JsonResponse:
     """Database, broker and tables are there; 503 names what is not."""
+    if LEAVING.is_set():
+        return JsonResponse({"process": "leaving"}, status=503)
     parts = {"database": _database(), "broker": _broker()}
     parts["migrations"] = parts["database"] and _migrations()
     told = {name: "ok" if good else "failed" for name, good in parts.items()}

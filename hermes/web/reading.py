@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -16,23 +16,21 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib import auth
 from django.db import connection, transaction
-from django.db.models import Max, Sum
+from django.db.models import Max
 from django.utils.module_loading import import_string
 
-from hermes.lib import tokens
-from sessions_app import domain, intake, runner
+from hermes.lib.db import retrying
+from sessions_app import intake
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.endpoints import model_for
 from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
-from sessions_app.transcript import context
 
-from . import fragments, rendering
-from .cursor import ENDED, Closed, Cursor, Live, Seen, Stream, TurnSeen
+from . import fragments, metering, numbers, rendering, summaries
+from .cursor import ENDED, Closed, Cursor, Fold, Live, Seen, Stream, TurnSeen
 from .limits import FRAME_BYTES
 
 MESSAGES: Final = 200  # the newest, for clients without html
 CATCH_UP: Final = 50  # changed turns; above it everything is told anew
-FORECAST_TURNS: Final = 8
 RETRIED: Final = frozenset({"rate", "overloaded", "unreachable", "cut", "stalled", "internal"})
 
 
@@ -49,6 +47,7 @@ class Viewer:
     stamp: str  # changes with the password
 
 
+@retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
     if not login:
@@ -74,6 +73,7 @@ WHERE u.id IS NULL OR l.session_key IS NULL
 """
 
 
+@retrying
 def signed_out(viewers: Sequence[Viewer]) -> list[Viewer]:
     """Those whose login has ended, or who may not sign in any more; one query for all."""
     if not viewers:
@@ -102,6 +102,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
+@retrying
 def look(
     viewer: Viewer,
     uid: str,
@@ -115,7 +116,8 @@ def look(
     With ``reason`` everything is read anew.
     """
     with snapshot():
-        chat = Chat.objects.of(viewer.user_id).select_related("current").filter(uid=uid).first()
+        found = Chat.objects.of(viewer.user_id).select_related("current__summary")
+        chat = found.filter(uid=uid).first()
         if chat is None:
             return None
         session = chat.current
@@ -127,12 +129,17 @@ def look(
         busy = None if session is None else _busy(session)
         live = _live(busy) if busy is not None else None
         known = {turn.id for turn in turns}
-        if reason is None and busy is not None and busy.id not in known:
-            mark = (busy.id, busy.run, busy.status if busy.started else "held")
-            if cursor.busy != mark:
-                turns.append(_with_content(busy, cursor, stream))
+        is_new = busy is not None and busy.id not in known and not cursor.knows(busy)
+        if reason is None and busy is not None and is_new:
+            turns.append(_with_content(busy, cursor, stream))
         ended = reason is not None or any(turn.status in ENDED for turn in turns)
         whole = _whole(viewer, chat, session, cursor.html) if reason is not None else None
+        fold = None
+        if session is not None:
+            fold = _folding(chat, session, cursor, is_whole=whole is not None)
+            turns = [_held(turn, busy) for turn in turns]
+        if whole is not None and fold is not None:
+            whole = {**whole, "preview": fold.preview}
         moved = reason is None and chat.version != cursor.chat_version
         seen = Seen(
             chat=chat.pk,
@@ -148,7 +155,8 @@ def look(
             busy=busy,
             queue=[] if session is None else queue(session.pk),
             chat_part=chat_part(chat) if moved else None,
-            meter=meter(chat, session) if ended and whole is None and session else None,
+            meter=metering.meter(chat, session) if ended and whole is None and session else None,
+            fold=fold,
         )
         return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen
 
@@ -158,8 +166,53 @@ def _reason(cursor: Cursor, session: Session) -> str | None:
     if cursor.session != session.pk:
         return "new"
     if cursor.generation != session.generation:
-        return "reopened" if cursor.is_ended and session.ended_at is None else "rewind"
+        if cursor.is_ended and session.ended_at is None:
+            return "reopened"
+        is_told = cursor.fold is not None and cursor.fold.summary != session.summary_id
+        return "summary" if is_told else "rewind"
     return None
+
+
+def _held(turn: TurnSeen, busy: TurnSeen | None) -> TurnSeen:
+    """A changed turn with the end of its hold, where it is the one that is held."""
+    is_same = busy is not None and turn.id == busy.id and not turn.started
+    return replace(turn, until=busy.until) if is_same and busy is not None else turn
+
+
+def _folding(chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool) -> Fold:
+    """How summarising stands, and what of it this socket has to be told."""
+    it = summaries.standing(session, model_for(chat.endpoint_id).window)
+    pill = it.pill
+    told = None if cursor.fold is None else cursor.fold.pill
+    notices = (
+        summaries.deferral(it),
+        summaries.blockage(it),
+        summaries.outcome(it, told if cursor.session == session.pk else None),
+    )
+    preview = None
+    if pill["state"] == "preview":
+        is_known = not is_whole and cursor.preview == pill["attempt"]
+        known = cursor.fold.preview if is_known and cursor.fold is not None else None
+        preview = known or summaries.preview(it, metering.split(session))
+    return Fold(
+        mark=numbers.mark_of(session.pk),
+        summary=session.summary_id,
+        pill=pill,
+        elapsed=summaries.elapsed(pill),
+        preview=preview,
+        notices=[
+            _noticed(each, html=cursor.html)
+            for each in notices
+            if each is not None and each["key"] not in cursor.noticed
+        ],
+    )
+
+
+def _noticed(told: Mapping[str, Any], *, html: bool) -> Mapping[str, Any]:
+    if not html:
+        return told
+    made = fragments.notice_html(told["code"], told["level"], told["text"])
+    return {**told, "html": made}
 
 
 def _turns(cursor: Cursor, stream: Stream | None) -> list[TurnSeen] | None:
@@ -208,6 +261,8 @@ def _with_content(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> Turn
         return TurnSeen(**{**vars(turn), **content})
     last = len(answers[-1]) if answers else 0
     same_part = followed and stream is not None and cursor.base == turn.base - last
+    # Calls and results that were not told yet are in the html only.
+    same_part = same_part and all(each.seq <= cursor.seq for each in messages[:-1])
     if turn.status == TurnStatus.COMPLETED and same_part and stream is not None and answers:
         final = rendering.final_blocks(answers[-1])
         sent = [block.html for block in stream.blocks[: cursor.k]]
@@ -232,7 +287,12 @@ def closed_blocks(splitter: rendering.BlockSplitter, text: str, base: int) -> li
 
 def _busy(session: Session) -> TurnSeen | None:
     found = Turn.objects.filter(session=session, status__in=BUSY_TURN).first()
-    return None if found is None else _turn(found)
+    if found is None:
+        return None
+    busy = _turn(found)
+    if busy.status == TurnStatus.RUNNING and not busy.started:
+        busy = replace(busy, until=_time(summaries.held_until(session.pk, busy.id)))
+    return busy
 
 
 def _live(turn: TurnSeen) -> Live | None:
@@ -241,6 +301,7 @@ def _live(turn: TurnSeen) -> Live | None:
     return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
 
 
+@retrying
 def stored(turn: int, run: int, offset: int) -> str:
     """What chunks hold of a run from an offset on, as far as no piece is missing."""
     chunks = TurnChunk.objects.filter(turn_id=turn, run=run)
@@ -267,7 +328,9 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
         "session": None if session is None else session_part(session),
         "turn": None,
         "queue": [] if session is None else queue(session.pk),
-        "meter": None if session is None else meter(chat, session),
+        "meter": None if session is None else metering.meter(chat, session),
+        "compaction": None,
+        "preview": None,
         "limits": {
             "message_bytes": settings.MAX_MESSAGE_BYTES,
             "frame_bytes": FRAME_BYTES,
@@ -294,6 +357,12 @@ def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:
     meter = seen.meter if seen.whole is None else seen.whole["meter"]
     if meter is not None:
         made["meter"] = fragments.meter_html(meter)
+    fold = seen.fold
+    if fold is not None and (seen.whole is not None or fold.pill != cursor.pill):
+        made["compaction"] = fragments.pill_html(fold.pill)
+    preview = None if fold is None or fold.preview is None else fold.preview["attempt"]
+    if preview is not None and (seen.whole is not None or cursor.preview != preview):
+        made["preview"] = fragments.fold_html(chat)
     return made
 
 
@@ -323,48 +392,3 @@ def queue(session_id: int) -> list[dict[str, Any]]:
     """The messages that people see waiting."""
     rows = intake.queue_of(session_id).values_list("pk", "text")
     return [{"turn": pk, "text": text} for pk, text in rows]
-
-
-# --- How full the context is --------------------------------------------------------------------
-
-
-def meter(chat: Chat, session: Session) -> dict[str, Any]:
-    """The numbers of the context meter, in tokens.
-
-    The provider's count of the last request is taken where it still holds, and what came after it
-    is estimated; else everything is.
-    """
-    window = model_for(chat.endpoint_id).window
-    system = tokens.estimate(settings.HERMES_SYSTEM_PROMPT)
-    tools = sum(context.tool_tokens(tool.spec) for tool in runner.tools().values())
-    summary = 0 if session.summary is None else session.summary.tokens
-    used = system + tools + summary + session.live_tokens
-    reading = session.reading_tokens
-    has_reading = reading is not None and session.reading_summary_id == session.summary_id
-    if has_reading and reading is not None:
-        after = Message.objects.filter(session=session, seq__gt=session.reading_seq or 0).live()
-        used = reading + (after.aggregate(tokens=Sum("tokens"))["tokens"] or 0)
-    reserve = window // domain.RESERVE_SHARE
-    free = max(0, window - reserve - used)
-    return {
-        "used": used,
-        "window": window,
-        "system": system,
-        "tools": tools,
-        "summary": summary,
-        "messages": session.live_tokens,
-        "left_out": session.left_out,
-        "free": free,
-        "reserve": reserve,
-        "is_estimate": not has_reading,
-        "turns_left": _turns_left(session, free),
-    }
-
-
-def _turns_left(session: Session, free: int) -> int | None:
-    """How many turns like the last ones still fit; None while nothing can be said."""
-    last = Turn.objects.filter(session=session, status=TurnStatus.COMPLETED).order_by("-pk")
-    ids = list(last.values_list("pk", flat=True)[:FORECAST_TURNS])
-    rows = Message.objects.filter(turn_id__in=ids, session=session)
-    total = rows.aggregate(tokens=Sum("tokens"))["tokens"]
-    return None if not total else free * len(ids) // total

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from hermes.lib.db import retrying
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import commands, fragments, frames, reading
+from . import commands, compacting, fragments, frames, reading
 from .cursor import Frame
 from .reading import Viewer
 
@@ -78,6 +79,16 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
         case frames.Branch(ref, session, seq, key):
             made = intake.branch(**who, client_id=key, seq=seq, session_id=session)
             return Outcome([{"type": "chat.branched", "ref": ref, "chat": made["chat"]}])
+        case frames.Compact(ref, focus, body, preview) if preview is not None:
+            return _told(compacting.adopt(**signed, attempt_id=preview, body=body), ref)
+        case frames.Compact(ref, focus, _body, _preview):
+            return _told(compacting.request(**signed, focus=focus), ref)
+        case frames.Preview(ref, focus):
+            return _told(compacting.request(**signed, focus=focus, wants_preview=True), ref)
+        case frames.CancelCompaction(_ref):
+            compacting.cancel(**signed)
+        case frames.UndoSummary(ref, summary):
+            return _told(compacting.undo(**signed, summary_id=summary), ref)
         case frames.Read(_ref, session, seq):
             intake.mark_read(**who, session_id=session, seq=seq)
         case _:
@@ -101,6 +112,7 @@ def _told(reply: commands.Reply, ref: str | None) -> Outcome:
     return Outcome([{"type": "notice", **told}], stopping=asked.first() if stop else None)
 
 
+@retrying
 def find_chat(viewer: Viewer, uid: str) -> tuple[int, int | None] | None:
     """A person's chat and its current session; None if it does not exist for them."""
     found: tuple[int, int | None] | None = (

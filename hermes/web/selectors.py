@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, When
-from django.db.models.functions import Left, Length
+from django.db.models.functions import JSONObject, Left, Length
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from sessions_app.domain import MessageRole, TurnSource
-from sessions_app.models import BUSY_TURN, Chat, Message, ModelEndpoint, Rewind, Session, Turn
+from sessions_app.models import (
+    BUSY_TURN,
+    Chat,
+    Message,
+    ModelEndpoint,
+    Rewind,
+    Session,
+    Summary,
+    Turn,
+)
 
 from . import groups
-from .groups import SHOWN, Alternative, Group
+from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
+SIGNS: Final = 400_000  # code points of a page: of turns with long answers there are fewer turns
 LISTED: Final = 50  # chats in the sidebar
 REWINDS: Final = 400  # versions looked at
+FOLDS: Final = 3  # summaries that reach to the same row
 
 
 def chat_of(user_id: int, uid: UUID) -> Chat | None:
@@ -68,6 +80,18 @@ class Page:
         return self.groups[0].first_seq if self.groups else 0
 
 
+def _within(found: list[list[Message]], limit: int) -> list[list[Message]]:
+    """The newest groups that a page takes: at least one, at most ``limit``, and so many signs."""
+    kept: list[list[Message]] = []
+    room = SIGNS
+    for group in reversed(found[-limit:]):
+        room -= sum(len(row.text) for row in group)
+        if kept and room < 0:
+            break
+        kept.append(group)
+    return kept[::-1]
+
+
 def page_of(
     session: Session, *, before: int | None = None, is_past: bool = False, limit: int = TURNS
 ) -> Page:
@@ -76,18 +100,20 @@ def page_of(
     if before is not None:
         rows = rows.filter(seq__lt=before)
     shown = _shown(rows).select_related("turn").defer("text", "turn__text")
-    newest = _take(list(shown.order_by("-seq")[: ROWS + 1]))
+    newest = _take(list(shown.annotate(folds=_folds()).order_by("-seq")[: ROWS + 1]))
     is_whole = len(newest) <= ROWS
     found = groups.split(reversed(newest))
     if not is_whole and len(found) > 1:
         found = found[1:]  # its beginning is not here
-    has_more = not is_whole or len(found) > limit
-    found = found[-limit:]
+    kept = _within(found, limit)
+    has_more = not is_whole or len(found) > len(kept)
+    found = kept
     page = Page(session, has_more=has_more, is_past=is_past)
     page.groups = [
         groups.build(each, turn=each[0].turn, session_id=session.pk, is_past=is_past)
         for each in found
     ]
+    _fold(page, newest)
     if is_past:
         return page
     anchor = 0
@@ -102,6 +128,49 @@ def page_of(
     if before is None:
         page.undone = _undone(page, alternatives)
     return page
+
+
+def _fold(page: Page, rows: Sequence[Message]) -> None:
+    """Let the summaries of a page stand behind the turn with the last row that they cover."""
+    made = [(row.seq, each) for row in rows for each in row.folds]  # type: ignore[attr-defined]
+    for seq, each in made:
+        above = [group for group in page.groups if group.first_seq <= seq]
+        is_current = each["id"] == page.session.summary_id
+        if above and (is_current or all(fold.is_current for fold in above[-1].folds)):
+            above[-1].folds.append(_folded(each, is_current=is_current))
+
+
+def _folded(each: Mapping[str, Any], *, is_current: bool) -> Fold:
+    undone = each["reverted_at"]
+    return Fold(
+        summary=each["id"],
+        messages=each["messages"],
+        before=each["before"],
+        after=each["after"],
+        undone_at=None if undone is None else datetime.fromisoformat(undone),
+        is_current=is_current,
+    )
+
+
+def _folds() -> ArraySubquery:
+    """The summaries that reach to a row and count or were undone, the newest first."""
+    shown = Q(pk=OuterRef("session__summary_id")) | Q(reverted_at__isnull=False)
+    here = Summary.objects.filter(
+        shown, session_id=OuterRef("session_id"), covers_through=OuterRef("seq")
+    )
+    told = JSONObject(
+        id="pk",
+        messages="messages",
+        before="before_tokens",
+        after="after_tokens",
+        reverted_at="reverted_at",
+    )
+    return ArraySubquery(here.order_by("-pk").values(told=told)[:FOLDS])
+
+
+def summary_of(chat: Chat, pk: int) -> Summary | None:
+    """A summary of a chat."""
+    return Summary.objects.filter(pk=pk, session__chat=chat).select_related("session").first()
 
 
 def _add_rowless(page: Page) -> None:

@@ -55,6 +55,8 @@ class TurnPart(TypedDict):
     blocks: NotRequired[Sequence[Mapping[str, Any]]]
     open: NotRequired[str]
     text: NotRequired[str]
+    said: NotRequired[str]
+    until: NotRequired[str | None]
 
 
 class MeterPart(TypedDict):
@@ -69,8 +71,49 @@ class MeterPart(TypedDict):
     left_out: int
     free: int
     reserve: int
+    soft: int
+    hard: int
     is_estimate: bool
     turns_left: int | None
+
+
+class FoldPart(TypedDict):
+    """How summarising stands: the newest attempt, or what keeps one from being opened."""
+
+    attempt: int | None
+    state: str
+    phase: str
+    reason: str
+    trigger: str
+    elapsed: float | None
+    progress: int
+    before: int
+    after: int
+    retry_at: str | None
+    since: str | None
+    until: str | None
+    summary: int | None
+
+
+class BundlePart(TypedDict):
+    """Messages of one sort, or one part of a summary."""
+
+    kind: str
+    count: int
+    tokens: int
+
+
+class PreviewPart(TypedDict):
+    """A summary that waits for a person's answer, and what it would change."""
+
+    attempt: int
+    focus: str
+    goes: Sequence[BundlePart]
+    stays: Sequence[BundlePart]
+    before: int
+    after: int
+    written: int
+    summary: str
 
 
 class LimitsPart(TypedDict):
@@ -95,6 +138,8 @@ class Whole(Frame):
     turn: TurnPart | None
     queue: Sequence[QueueItem]
     meter: MeterPart | None
+    compaction: FoldPart | None
+    preview: PreviewPart | None
     limits: LimitsPart
     html: NotRequired[str]
     htmls: NotRequired[Mapping[str, str]]
@@ -239,6 +284,18 @@ class Meter(Frame, MeterPart):
     html: NotRequired[str]
 
 
+class CompactionUpdate(Frame, FoldPart):
+    """How summarising stands; replaces what was told of it before."""
+
+    html: NotRequired[str]
+
+
+class CompactionPreview(Frame, PreviewPart):
+    """A summary is there to be looked at."""
+
+    html: NotRequired[str]
+
+
 class Notice(Frame):
     """A word to the person."""
 
@@ -248,6 +305,8 @@ class Notice(Frame):
     ref: NotRequired[str | None]
     html: NotRequired[str]
     drafts: NotRequired[Sequence[str]]
+    turn: NotRequired[int | None]
+    rewind: NotRequired[int]
 
 
 class Pong(Frame):
@@ -293,6 +352,8 @@ TOLD: Final[Mapping[str, type]] = {
     "chat.branched": ChatBranched,
     "sidebar": Sidebar,
     "meter": Meter,
+    "compaction.update": CompactionUpdate,
+    "compaction.preview": CompactionPreview,
     "notice": Notice,
     "pong": Pong,
     "bye": Bye,

@@ -22,7 +22,7 @@ from sessions_app.models import Chat
 
 from . import fragments, selectors, words
 
-COMMANDS: Final = ("new", "undo", "retry", "stop", "status", "title", "help")
+COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
 
 
 def _user(request: HttpRequest) -> User:
@@ -142,6 +142,23 @@ def version(request: HttpRequest, uid: UUID, rewind: int) -> HttpResponse:
 
 @login_required
 @require_GET
+def summary(request: HttpRequest, uid: UUID, pk: int) -> HttpResponse:
+    """What the model reads in place of older messages."""
+    found = selectors.summary_of(_chat(request, uid), pk)
+    if found is None:
+        raise Http404
+    return HttpResponse(fragments.summary_html(found))
+
+
+@login_required
+@require_GET
+def fold(request: HttpRequest, uid: UUID) -> HttpResponse:
+    """What a summary would take and leave; or the one that waits for an answer."""
+    return HttpResponse(fragments.fold_html(_chat(request, uid)))
+
+
+@login_required
+@require_GET
 def text(request: HttpRequest, uid: UUID) -> HttpResponse:
     """The whole text of a message, or of the answer of a turn, as it was written."""
     chat = _chat(request, uid)
@@ -246,7 +263,7 @@ def undelete(request: HttpRequest, uid: UUID) -> HttpResponse:
 def model(request: HttpRequest, uid: UUID) -> HttpResponse:
     """Answer a chat with another model from the next call on."""
     chosen = request.POST.get("endpoint", "")
-    if not chosen.isdigit() or len(chosen) > 18:
+    if not chosen.isdecimal() or len(chosen) > 18:
         return JsonResponse({"message": _("This model does not exist any more.")}, status=400)
     return _change(
         request,

@@ -147,6 +147,82 @@ REFUSED: Final[Mapping[str, Words]] = {
     "ended": Words(_("This session has ended."), _("Send a message to begin a new one.")),
 }
 
+# Why there is no summary (compression_app.domain.Reason): ``what`` goes on a sentence.
+_NEXT: Final = _("Hermes tries again by itself.")
+_BAD_SUMMARY: Final = _("If it repeats, name another summary model.")
+COMPACTION: Final[Mapping[str, Words]] = {
+    "unfenced": Words(_("it could not be kept apart from new messages"), _NEXT),
+    "hold_expired": Words(_("it did not come in time"), _NEXT, icon="clock"),
+    "deadline": Words(
+        _("it took too long"),
+        _NEXT,
+        _("Use a faster summary model, or raise the ceiling."),
+        "clock",
+    ),
+    "stalled": Words(_("the model stopped sending"), _NEXT, icon="clock"),
+    "session_ended": Words(_("the session ended meanwhile"), icon="stopped"),
+    "generation": Words(_("the conversation was changed meanwhile"), icon="undo"),
+    "cancelled": Words(_("it was cancelled"), _("/compact starts it again."), icon="stopped"),
+    "lease_expired": Words(_("the process that wrote it is gone"), _NEXT),
+    "not_claimed": Words(
+        _("no worker took it up"), _NEXT, _("Is a worker for background work running?"), "clock"
+    ),
+    "shutdown": Words(_("a restart came in between"), _NEXT),
+    "provider": Words(
+        _("the summary model’s provider failed"),
+        _("Hermes tries again by itself; /compact tries at once."),
+        _("The attempt has the provider’s words."),
+    ),
+    "empty": Words(_("the model wrote nothing"), _NEXT, _BAD_SUMMARY),
+    "reasoning_only": Words(_("the model only thought aloud"), _NEXT, _BAD_SUMMARY),
+    "tool_call": Words(_("the model asked for a tool instead"), _NEXT, _BAD_SUMMARY),
+    "refusal": Words(_("the model refused"), _NEXT, _BAD_SUMMARY),
+    "truncated": Words(_("the model’s text broke off"), _NEXT, _BAD_SUMMARY),
+    "not_a_summary": Words(
+        _("the model answered with an error instead of a summary"), _NEXT, _BAD_SUMMARY
+    ),
+    "missing_sections": Words(_("the model left out required parts"), _NEXT, _BAD_SUMMARY),
+    "would_grow": Words(
+        _("the summary was not shorter than what it replaces"),
+        _("Nothing was changed."),
+        _BAD_SUMMARY,
+    ),
+    "internal": Words(_("something went wrong on our side"), _NEXT, _("The log has the details.")),
+    "ended": Words(_("this session has ended"), _("Send a message to begin a new one.")),
+    "attempt_open": Words(_("one is already being written"), _("Yours joins it."), icon="fold"),
+    "too_short": Words(
+        _("there is too little to summarise"),
+        _("The last messages always stay word for word. Nothing was changed."),
+        icon="info",
+    ),
+    "below_mark": Words(_("there is room enough"), icon="info"),
+    "cooldown": Words(
+        _("the last attempt did not succeed"), _("/compact tries at once."), icon="clock"
+    ),
+    "breaker": Words(
+        _("two in a row did not help"),
+        _("One is tried every five minutes; /compact tries at once."),
+        _("Name another summary model, or look at what the messages are."),
+        "clock",
+    ),
+    "provider_breaker": Words(
+        _("the summary model’s provider asked to wait"), _("/compact tries at once."), icon="clock"
+    ),
+    "paused": Words(
+        _("an operator has paused them"), _("Ask an operator."), _("Resume it in the admin.")
+    ),
+    "undo_fresh": Words(
+        _("you undid the last one"),
+        _("They go on when the conversation has grown by a tenth; /compact starts one now."),
+        icon="undo",
+    ),
+}
+
+
+def compaction(reason: str) -> Words:
+    """Words for why there is no summary; an unknown reason has words too."""
+    return COMPACTION.get(reason) or COMPACTION["internal"]
+
 
 def end_words(code: str) -> Words:
     """Words for how a turn ended; an unknown code has words too."""
@@ -240,4 +316,5 @@ def page_words() -> dict[str, str]:
         "olderFailed": gettext("Earlier messages could not be loaded. Try again."),
         "older": gettext("Show earlier messages"),
         "newSession": gettext("new session"),
+        "summaryFailed": gettext("The summary could not be loaded. Try again."),
     }

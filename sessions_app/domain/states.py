@@ -46,6 +46,8 @@ class TurnSource(StrEnum):
     COMPLETION = "completion"  # background processes report
 
 
+WITHOUT_INPUT: Final = frozenset({TurnSource.REGENERATE, TurnSource.CONTINUE})
+
 RANK_RESUMED: Final = 0
 RANK_PROMOTED: Final = 1
 RANK_PERSON: Final = 2

@@ -10,6 +10,7 @@ from typing import Any, Final
 import regex
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_VISIBLE: Final = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{M}\s\u2800]")
 TITLE_LENGTH: Final = 80  # code points; the column holds them
 
 
@@ -55,13 +56,15 @@ def title_from(text: str, limit: int = TITLE_LENGTH) -> str:
     (True, True)
     >>> title_from("👨‍👩‍👧‍👦" * 40).rstrip("…").endswith("👦")
     True
-    >>> title_from("a" + "\\u0301" * 400)
-    ''
+    >>> title_from("a" + "\\u0301" * 400), title_from("\\u200d"), title_from("\\u3164")
+    ('', '', '')
     """
     printable = "".join(
         sign for sign in storable(text) if sign in "\n\t\r\u200c\u200d" or sign.isprintable()
     )
     line = " ".join(printable.split()).lstrip("#>*-` ")
+    if not _VISIBLE.search(line):
+        return ""
     if len(line) <= limit:
         return line
     cut = ""

@@ -21,6 +21,7 @@ from .chats import (
 )
 from .endpoints import (
     origin_of,
+    record_operation,
     record_reading,
     register_endpoint,
     reseal_keys,
@@ -73,6 +74,7 @@ __all__ = [
     "queue_completion_turn",
     "queue_of",
     "queue_turn",
+    "record_operation",
     "record_reading",
     "regenerate",
     "register_endpoint",

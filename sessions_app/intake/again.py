@@ -10,7 +10,8 @@ from sessions_app.domain import Code, MessageKind, MessageRole, Refused, RewindR
 from sessions_app.models import Chat, Message, Session, Turn
 
 from . import owned
-from .turns import check_text, queue_turn
+from .endpoints import record_operation
+from .turns import check_fits, check_text, queue_turn
 
 NOTHING = "There is nothing here that could be done again."
 
@@ -69,7 +70,7 @@ def regenerate(
     if (known := _known(chat, client_turn_id, asked)) is not None:
         return known
     session = owned.lock_current(chat)
-    owned.stop_busy(session, actor=actor)
+    owned.stop_underway(session, actor=actor)
     said = _last_input(session, turn_id=turn_id)
     transcript.rewind(session, said.seq + 1, RewindReason.REGENERATE, actor=actor)
     turn = queue_turn(
@@ -98,7 +99,7 @@ def continue_turn(
     if (known := _known(chat, client_turn_id, asked)) is not None:
         return known
     session = owned.lock_current(chat)
-    if Turn.objects.busy().filter(session=session).exists():
+    if Turn.objects.underway().filter(session=session).exists():
         raise Refused(Code.BUSY, "An answer is being written.")
     last = Message.objects.filter(session=session).live().order_by("-seq").first()
     if last is None or last.role == MessageRole.USER:
@@ -127,8 +128,9 @@ def edit_message(
     asked = domain.text_hash(text)
     if (known := _known(chat, client_turn_id, asked)) is not None:
         return known
+    check_fits(chat, text)
     session = owned.lock_current(chat)
-    owned.stop_busy(session, actor=actor)
+    owned.stop_underway(session, actor=actor)
     said = Message.objects.filter(
         session=session, turn_id=turn_id, role=MessageRole.USER, kind=MessageKind.TEXT
     ).live()
@@ -158,7 +160,7 @@ def rewind_to(
     Return the key of the rewind, which can be undone, and the text that the person had said.
     """
     _chat, session = _lock(chat_id, user_id)
-    owned.stop_busy(session, actor=actor)
+    owned.stop_underway(session, actor=actor)
     said = _last_input(session, turn_id=turn_id)
     made = transcript.rewind(session, said.seq, RewindReason.UNDO, actor=actor)
     if made is None:
@@ -172,7 +174,7 @@ def rewind_to(
 def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -> None:
     """Put what a rewind took out into the context again, in the place of what stands there now."""
     _chat, session = _lock(chat_id, user_id)
-    owned.stop_busy(session, actor=actor)
+    owned.stop_underway(session, actor=actor)
     if not transcript.bring_back(session, rewind_id, actor=actor):
         raise Refused(Code.NOT_FOUND, "This version cannot be brought back any more.")
     transcript.publish(session)
@@ -181,10 +183,21 @@ def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -
 @retrying
 @transaction.atomic
 def undo_summary(
-    *, chat_id: int, user_id: int, summary_id: int | None = None, actor: str = ""
+    *,
+    chat_id: int,
+    user_id: int,
+    summary_id: int | None = None,
+    actor: str = "",
+    reason: str = "",
 ) -> None:
-    """Let the model read the messages again that the current summary stands for."""
+    """Let the model read the messages again that the current summary stands for.
+
+    An operator gives a ``reason``, which is recorded.
+    """
     _chat, session = _lock(chat_id, user_id)
     if not transcript.undo_summary(session, summary_id, actor=actor):
         raise Refused(Code.NOTHING_TO_REDO, "There is no summary here that could be undone.")
+    if reason:
+        subject = f"summary:{summary_id}"
+        record_operation(subject=subject, what="undo", actor=actor, reason=reason, session=session)
     transcript.publish(session)

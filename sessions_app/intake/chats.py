@@ -80,7 +80,8 @@ def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list
     session.ended_at = DbNow()
     session.end_reason = reason
     drafts = owned.close_open_turns(session, reason=reason, actor=actor)
-    transcript.raise_generation(session)
+    if domain.END_CLASS[reason] is domain.EndClass.USER:
+        transcript.raise_generation(session)  # an end by the system voids nothing: it may go on
     transcript.record(
         session,
         f"session:{session.pk}",
@@ -147,11 +148,12 @@ def choose_endpoint(*, chat_id: int, user_id: int, endpoint_id: int | None) -> C
 @retrying
 @transaction.atomic
 def delete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
-    """End and hide a chat; it can be brought back for 30 days."""
+    """End and hide a chat; it can be brought back for 30 days, and waiting messages as drafts."""
     chat = owned.lock_chat(chat_id, user_id)
-    _end_current(chat, EndReason.DELETED, actor=actor)
+    drafts = _end_current(chat, EndReason.DELETED, actor=actor)
+    chat.draft = "\n\n".join([chat.draft, *drafts] if chat.draft else drafts)
     chat.deleted_at = DbNow()
-    transcript.publish_chat(chat, "deleted_at")
+    transcript.publish_chat(chat, "deleted_at", "draft")
     return chat
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from hermes.lib import vault
 from sessions_app import domain
-from sessions_app.models import History, ModelEndpoint
+from sessions_app.models import History, ModelEndpoint, Session
 
 OFFLINE = "Offline model"
 
@@ -94,3 +94,18 @@ def reseal_keys() -> tuple[int, list[str]]:
 def record_reading(*, model: str, pk: str, actor: str) -> None:
     """Record that somebody has read a text that is not theirs."""
     History(subject=f"{model}:{pk}"[:40], kind="read", actor=actor[:150]).save(force_insert=True)
+
+
+def record_operation(
+    *, subject: str, what: str, actor: str, reason: str, session: Session | None = None
+) -> None:
+    """Record what an operator did and why, in the transaction in which it was done."""
+    History(
+        chat=None if session is None else session.chat_id,
+        session=None if session is None else session.pk,
+        subject=subject[:40],
+        kind="operator",
+        to=what[:24],
+        reason=reason[:200],
+        actor=actor[:150],
+    ).save(force_insert=True)

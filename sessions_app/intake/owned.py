@@ -80,9 +80,12 @@ def close_open_turns(session: Session, *, reason: str, actor: str) -> list[str]:
     return drafts
 
 
-def stop_busy(session: Session, *, actor: str) -> None:
-    """End the running or waiting turn of a locked session at once, with what it has."""
-    for turn in Turn.objects.busy().filter(session=session).select_related("chat"):
+def stop_underway(session: Session, *, actor: str) -> None:
+    """End what is underway in a locked session at once, with what it has; messages go on waiting.
+
+    A turn that was handed back, or that answers again, would else answer another context.
+    """
+    for turn in Turn.objects.underway().filter(session=session).select_related("chat"):
         transcript.end_locked(session, turn, TurnStatus.CANCELLED, reason="stopped", actor=actor)
 
 

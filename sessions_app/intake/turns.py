@@ -39,7 +39,7 @@ def accept_turn(*, chat_id: int, user_id: int, client_turn_id: str, text: str) -
         if known.text_hash != asked:
             raise Refused(Code.ID_REUSED, "This id was already used for another message.")
         return Accepted(known, is_new=False)
-    _check_fits(chat, text)
+    check_fits(chat, text)
     session = owned.lock_current(chat)
     if Turn.objects.queued().filter(session=session).count() >= settings.HERMES_QUEUE_LIMIT:
         raise Refused(
@@ -96,7 +96,7 @@ def check_text(text: str) -> None:
         )
 
 
-def _check_fits(chat: Chat, text: str) -> None:
+def check_fits(chat: Chat, text: str) -> None:
     """Refuse a message that alone would not fit into the model's window."""
     if len(text) < 2_000:  # fits into the smallest window that an endpoint may have
         return
@@ -134,19 +134,20 @@ def _touch_chat(chat: Chat, text: str) -> None:
 @retrying
 @transaction.atomic
 def stop_turn(*, chat_id: int, user_id: int, actor: str = "") -> Turn | None:
-    """Ask the busy turn of a chat to stop; return it, or None if nothing runs.
+    """Ask the turn that is underway in a chat to stop; return it, or None if none is.
 
-    A waiting turn is cancelled here and now. A running one is ended by its worker, or after two
-    seconds by whoever asked (:func:`end_stopped`).
+    A running turn is ended by its worker, or after two seconds by whoever asked
+    (:func:`end_stopped`); one that waits, or that no worker has, is cancelled here and now.
     """
     chat = owned.lock_chat(chat_id, user_id)
     if chat.current_id is None:
         return None
     session = Session.objects.lock(chat.current_id)
-    turn = Turn.objects.busy().filter(session=session).select_related("chat").first()
+    underway = Turn.objects.underway().filter(session=session).select_related("chat")
+    turn = underway.busy().first() or underway.queued().first()
     if turn is None:
         return None
-    if turn.status == TurnStatus.WAITING:
+    if turn.status != TurnStatus.RUNNING:
         transcript.end_locked(session, turn, TurnStatus.CANCELLED, reason="stopped", actor=actor)
         transcript.publish(session)
         enqueue_on_commit(tasks.run_turns, session.pk)
@@ -189,7 +190,7 @@ def edit_queued(*, chat_id: int, user_id: int, turn_id: int, text: str) -> Turn:
     text = domain.storable(text)
     check_text(text)
     session, turn = _lock_queued(chat_id, user_id, turn_id)
-    _check_fits(turn.chat, text)
+    check_fits(turn.chat, text)
     turn.text = text
     turn.changed = transcript.next_version(session)
     turn.save(update_fields=["text", "changed"])

@@ -115,6 +115,7 @@ class Summary(models.Model):
 
     class Meta:
         verbose_name_plural = "summaries"
+        permissions = [("undo_summary", "Can undo summaries of other people's chats")]
         indexes = [models.Index("session", "covers_through", name="summary_line")]
 
     def __str__(self) -> str:

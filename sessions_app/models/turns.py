@@ -28,6 +28,14 @@ class TurnQuerySet(LeasedQuerySet["Turn"]):
         """Turns that run or wait: at most one a session."""
         return self.filter(status__in=BUSY_TURN)
 
+    def underway(self) -> Self:
+        """Busy turns, and queued ones that have begun or that answer what is there already.
+
+        What they answer is in the context; nobody sees them among the messages that wait.
+        """
+        has_begun = Q(started_at__isnull=False) | Q(source__in=domain.WITHOUT_INPUT)
+        return self.filter(Q(status__in=BUSY_TURN) | Q(status=TurnStatus.QUEUED) & has_begun)
+
 
 class Turn(Leased):
     """One unit of the conversation: an input, and the agent's work on it.
@@ -106,6 +114,8 @@ class Turn(Leased):
             models.Index("lease_expires_at", name="turn_running", condition=Q(status="running")),
             models.Index("wait_until", name="turn_waiting", condition=Q(status="waiting")),
             models.Index("session", "changed", name="turn_changes"),
+            models.Index("session", "first_seq", name="turn_order"),
+            models.Index("session", name="turn_open", condition=Q(status__in=OPEN_TURN)),
             models.Index(F("id").desc(), "status", name="turn_newest"),
         ]
 

@@ -22,6 +22,7 @@ from .turns import NO_LEASE, Claimed, Step, _append_input, _counted, _parts, app
 
 logger = logging.getLogger(__name__)
 
+STOPPED = "stopped"
 INTERRUPTED_RESULT = "interrupted: the turn ended before this tool had a result"
 
 
@@ -41,6 +42,8 @@ def end(
     turn = Turn.objects.select_related("chat").get(pk=claimed.turn.pk)
     if turn.status != TurnStatus.RUNNING or turn.fence_token != claimed.lease.token:
         return False
+    if to is TurnStatus.INTERRUPTED and turn.stop_asked_at is not None:
+        to, code = TurnStatus.CANCELLED, STOPPED
     if to is TurnStatus.INTERRUPTED and _goes_back(turn, has_text=bool(step.text)):
         _queue_again(session, turn, "handed back")
     else:
@@ -68,6 +71,8 @@ def end_unheld(
     turn = Turn.objects.select_related("chat").get(pk=turn_id)
     if turn.status not in domain.OPEN_TURN or token not in {None, turn.fence_token}:
         return False
+    if to is TurnStatus.INTERRUPTED and turn.status != TurnStatus.RUNNING:
+        return False  # another recovery has handed it back already
     end_locked(session, turn, to, reason=reason, actor=actor)
     rows.publish(session)
     return True
@@ -78,8 +83,11 @@ def end_locked(
 ) -> TurnStatus:
     """End an open turn of a locked session from its chunks; return what became of it.
 
-    A lost turn (``interrupted``) goes back to the queue once where nothing was saved.
+    A lost turn (``interrupted``) goes back to the queue once where nothing was saved; one that was
+    asked to stop meanwhile is stopped instead.
     """
+    if to is TurnStatus.INTERRUPTED and turn.stop_asked_at is not None:
+        to, reason = TurnStatus.CANCELLED, STOPPED
     streamed = streamed_text(turn)
     if to is TurnStatus.INTERRUPTED and _goes_back(turn, has_text=bool(streamed)):
         _queue_again(session, turn, reason)

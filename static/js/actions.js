@@ -1,5 +1,5 @@
 // What the buttons of the log, the head and the dock do.
-import { $, $$, base, config, element, get, newId, parse, post, words } from "./page.js";
+import { $, $$, base, config, direct, element, get, newId, parse, post, words } from "./page.js";
 import { localise } from "./clocks.js";
 import { box, submit } from "./composer.js";
 import { closeMenus, copy, openDialog, toast } from "./dialogs.js";
@@ -7,6 +7,7 @@ import { loadOlder, state } from "./transcript.js";
 import { change, rename } from "./sidebar.js";
 import { lastWaiting, editWaiting } from "./queue.js";
 import { toEnd } from "./scroll.js";
+import { SUMMARY_ACTS } from "./summaries.js";
 import { say } from "./say.js";
 
 let socket = null;
@@ -49,7 +50,8 @@ async function edit(turn) {
   const bubble = $(".bubble", message);
   let text;
   try { text = await get(textAddress(turn, `seq=${message.dataset.seq}`)); } catch (error) { toast(error.message); return; }
-  const field = element("textarea", { className: "input", rows: Math.min(10, text.split("\n").length + 1), value: text, dir: "auto", "aria-label": words.editMessage });
+  const field = element("textarea", { className: "input", rows: Math.min(10, text.split("\n").length + 1), value: text, "aria-label": words.editMessage });
+  direct(field);
   const rest = [...message.children];
   const close = () => { form.remove(); for (const each of rest) each.hidden = false; $("[data-act=edit]", message)?.focus({ preventScroll: true }); };
   const go = () => {
@@ -100,6 +102,7 @@ function branch(turn, seq) {
 export function press(turn, act) { turn && $(`[data-act="${act}"]`, turn)?.click(); }
 
 const ACTS = {
+  ...SUMMARY_ACTS,
   stop,
   whole,
   edit: (button, turn) => edit(turn),
@@ -133,7 +136,7 @@ export function actions(to) {
     const button = event.target.closest("[data-act]");
     const act = button && ACTS[button.dataset.act];
     if (!act) return;
-    if (button.closest(".menu__list")) closeMenus();
+    if (button.closest(".menu__list, .meter__pop")) closeMenus();
     act(button, button.closest(".turn"));
   });
 }

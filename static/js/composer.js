@@ -1,5 +1,5 @@
 // Writing and sending: a message is shown at once, and kept here until the server has it.
-import { $, $$, config, element, icon, newId, store, visible, words } from "./page.js";
+import { $, $$, config, direct, element, icon, newId, store, visible, words } from "./page.js";
 import { showLog } from "./transcript.js";
 import { follow, toEnd } from "./scroll.js";
 import { say } from "./say.js";
@@ -85,7 +85,8 @@ export function accepted(frame) {
   item.state = "sent";
   item.turn = frame.turn;
   item.at = Date.now();
-  if (frame.status && !["queued", "running", "waiting"].includes(frame.status)) { drop(item); return; }
+  const isShown = document.getElementById(`turn-${frame.turn}`) !== null;
+  if (isShown || (frame.status && !["queued", "running", "waiting"].includes(frame.status))) { drop(item); return; }
   keep();
   bubble(item);
   setTimeout(() => { if (pending.includes(item)) bubble(item); }, 4500);
@@ -126,7 +127,12 @@ export function back(text) {
 
 // --- The box -------------------------------------------------------------------------------------
 
+// A very long text gets a box of fixed size: measuring it at every key would freeze the page.
+const LONG = 20000;
+
 function grow() {
+  direct(box);
+  box.classList.toggle("composer__text--long", box.value.length > LONG);
   if (CSS.supports("field-sizing", "content")) return;
   box.rows = Math.min(12, box.value.split("\n").length);
 }

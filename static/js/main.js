@@ -8,8 +8,9 @@ import { dialogs, toast } from "./dialogs.js";
 import { keyboard } from "./keyboard.js";
 import { queue, queueSends, settle, showQueue } from "./queue.js";
 import { isAtEnd, onEnd, scrolling } from "./scroll.js";
-import { markRunning, refresh, sidebar } from "./sidebar.js";
+import { markRunning, refresh, refreshIfNew, sidebar } from "./sidebar.js";
 import { Socket } from "./socket.js";
+import { answeredHere, isDeferral, placeNote, showNote, showPill, showPreview, summaries, undoFailed } from "./summaries.js";
 import { themes } from "./themes.js";
 import { onChange, onResync, showLog, showNotice, state, take } from "./transcript.js";
 
@@ -51,28 +52,35 @@ function taken(frame) {
       showHead({ html: frame.htmls?.chat, chat: frame.chat });
       if (frame.htmls?.queue !== undefined) showQueue({ type: "queue", items: frame.queue, html: frame.htmls.queue });
       if (frame.htmls?.meter) showMeter({ html: frame.htmls.meter });
+      showPill(frame.compaction, frame.htmls?.compaction ?? "");
+      if (frame.preview && frame.htmls?.preview) showPreview({ attempt: frame.preview.attempt, html: frame.htmls.preview });
       if (frame.turn?.status === "held") showHeld(frame.turn.id, frame.turn.said);
       if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
       resend();
       break;
-    case "turn.accepted": accepted(frame); break;
+    case "turn.accepted": accepted(frame); refreshIfNew(); break;
     case "turn.held": showHeld(frame.turn, frame.text); take(frame); break;
-    case "turn.started": shownFor((each) => each.turn === frame.turn); take(frame); break;
     case "queue": showQueue(frame); break;
     case "chat.changed": showHead(frame); break;
     case "chat.branched": location.href = `/chats/${frame.chat}/`; break;
     case "meter": if (frame.html) showMeter(frame); break;
     case "sidebar": refresh(); break;
+    case "compaction.update": showPill(frame, frame.html); break;
+    case "compaction.preview": showPreview(frame); break;
     case "notice":
       answered(frame);
+      if (answeredHere(frame)) break;
+      if (isDeferral(frame)) { showNote(frame); break; }
       if (frame.html) showNotice(frame.html);
       if (frame.drafts?.length) { back(frame.drafts.join("\n\n")); box.focus({ preventScroll: true }); }
       localise($("#notices"));
       break;
-    case "error": if (!answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
+    case "error": undoFailed(); if (!answeredHere(frame) && !answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
     default: take(frame);
   }
-  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) held(frame.turn)?.remove();
+  if (frame.type !== "turn.delta") placeNote();
+  // There may be no turn.started before an end.
+  if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) { held(frame.turn)?.remove(); if (document.getElementById(`turn-${frame.turn}`)) shownFor((each) => each.turn === frame.turn); }
   if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
   if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
 }
@@ -88,6 +96,7 @@ actions(socket);
 keyboard({ stop, editLast, press });
 banners(socket);
 connectTo((frame) => socket.send(frame));
+summaries((frame) => socket.send(frame));
 queueSends((frame) => { if (!socket.send(frame)) toast(words.lost); });
 onChange((now) => { setBusy(Boolean(now.busy)); markRunning(Boolean(now.busy)); settle(); });
 onResync(() => socket.resync());

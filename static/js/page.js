@@ -64,6 +64,14 @@ export function visible(text) {
   });
 }
 
+// The direction of a field by its first strong letter: dir=auto takes minutes for a long text.
+export function direct(field) {
+  const letter = /\p{L}/u.exec(field.value.slice(0, 1000))?.[0];
+  if (!letter) field.removeAttribute("dir");
+  else field.dir = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr";
+  return field;
+}
+
 export async function post(address, fields = {}) {
   const body = new URLSearchParams(fields);
   const token = $('meta[name="csrf-token"]').content;

@@ -1,5 +1,5 @@
 // Messages that wait, as chips above the composer.
-import { $, $$, element, parse, words } from "./page.js";
+import { $, $$, direct, element, parse, words } from "./page.js";
 import { back, box, shownFor } from "./composer.js";
 import { state } from "./transcript.js";
 import { say } from "./say.js";
@@ -46,7 +46,8 @@ export function settle() {
 
 function edit(item, text) {
   editing = { turn: Number(item.dataset.turn), text };
-  const field = element("textarea", { className: "input", rows: 2, value: text, "aria-label": words.editMessage, dir: "auto" });
+  const field = element("textarea", { className: "input", rows: 2, value: text, "aria-label": words.editMessage });
+  direct(field);
   const save = () => { if (field.value.trim()) send({ type: "queue.edit", turn: editing.turn, text: field.value, ref: `edit-${editing.turn}` }); close(); };
   const close = () => { editing = null; form.remove(); item.classList.remove("queue__item--editing"); box.focus(); };
   const form = element("div", { className: "queue__edit" }, field, element("div", { className: "actions" },

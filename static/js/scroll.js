@@ -10,6 +10,8 @@ const arrivals = [];
 
 export function isAtEnd() { return view.scrollHeight - view.scrollTop - view.clientHeight <= NEAR; }
 
+export function isFollowed() { return isFollowing; }
+
 function show() {
   const hidden = isFollowing || view.scrollHeight <= view.clientHeight + NEAR;
   jump.hidden = hidden;

@@ -42,6 +42,9 @@ export function markRunning(isRunning) {
   if (isRunning) link.append(element("span", { className: "row__mark row__mark--run" }, icon("spinner", "spin"))); else mark.remove();
 }
 
+// A chat that has just begun is not in the list yet.
+export function refreshIfNew() { if (!$(`.row[data-chat="${config.chat}"]`, list)) refresh(); }
+
 export function rows() { return $$(".row__link", list); }
 
 export function step(by) {

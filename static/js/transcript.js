@@ -1,7 +1,7 @@
 // The log, as frames say it is. Closed blocks are never touched again; only `.open` grows.
 import { $, $$, base, codePoints, config, element, get, icon, parse, unitsOf, visible, words } from "./page.js";
 import { localise } from "./clocks.js";
-import { arrived, follow, isAtEnd, keepPlace, toEnd } from "./scroll.js";
+import { arrived, follow, isFollowed, keepPlace, toEnd } from "./scroll.js";
 import { say, speech } from "./say.js";
 
 const log = $("#log");
@@ -56,8 +56,11 @@ function place(turn, html) {
 
 function bound() {
   const turns = $$(".turn", log);
-  if (turns.length <= KEPT || !isAtEnd()) return;
-  for (const turn of turns.slice(0, turns.length - KEPT)) turn.remove();
+  if (turns.length <= KEPT || !isFollowed()) return;
+  for (const turn of turns.slice(0, turns.length - KEPT)) {
+    while (turn.nextElementSibling?.matches(".divide")) turn.nextElementSibling.remove();
+    turn.remove();
+  }
   for (const section of $$(".session", log)) {
     if (section !== currentSection() && !section.children.length) { section.nextElementSibling?.matches(".divide") && section.nextElementSibling.remove(); section.remove(); }
   }
@@ -263,6 +266,7 @@ export function take(frame) {
     case "hello": case "session.changed": takeWhole(frame); break;
     case "turn.started":
       // The group is whole and its live part empty: whatever was shown beyond it is cut back.
+      $("#notices").replaceChildren(); // what was told before it is over
       place(frame.turn, frame.html);
       begin(frame.turn, frame.run, frame.base);
       state.busy = { turn: frame.turn, status: "running" };

@@ -14,7 +14,7 @@ RAW_SQL = {
     "hermes/lib/db.py": "the database's clock",
     "hermes/management/commands/doctor.py": "asks the server for its version",
     "hermes/management/servers/postgres.py": "makes role and database",
-    "hermes/web/poller.py": "the numbers of all open sockets in one query",
+    "hermes/web/numbers.py": "the numbers of all open sockets in one query",
     "hermes/web/probes.py": "a sign of life",
     "hermes/web/reading.py": "one snapshot for several reads",
     "sessions_app/intake/chats.py": "a branch copies its rows in one statement",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from hermes.lib.leases import renewer
@@ -12,6 +10,7 @@ from sessions_app.domain import Code, Refused
 from sessions_app.invariants import check_invariants
 from sessions_app.models import Message, Session, Turn
 from tests import factories
+from tests.races.explorer import started
 from tests.scripted.behaviour import Behaviour, Call, expected_answer
 from tests.scripted.server import wait_for
 
@@ -363,6 +362,20 @@ class TestContext:
         assert refused.value.code is Code.TOO_LONG
         assert "at most" in refused.value.message
 
+    def test_an_edit_that_alone_does_not_fit_is_refused(self, endpoint):
+        turn = run("hello")
+        type(endpoint).objects.update(window=1024)
+        with pytest.raises(Refused) as refused:
+            intake.edit_message(
+                chat_id=turn.chat_id,
+                user_id=turn.chat.owner_id,
+                turn_id=turn.pk,
+                client_turn_id="e",
+                text="word " * 2000,
+            )
+        assert refused.value.code is Code.TOO_LONG
+        assert rows(turn)[0] == ("user", "hello")
+
     def test_the_request_does_not_grow_with_the_transcript(self, scripted, endpoint):
         from django.db import connection
         from django.test.utils import CaptureQueriesContext
@@ -387,8 +400,7 @@ class TestStop:
         }[script]
         scripted.script("fake-chat", default=behaviour)
         turn = factories.say(factories.chat(), "hello")
-        worker = threading.Thread(target=runner.run_turns, args=(turn.session_id,))
-        worker.start()
+        worker = started(lambda: runner.run_turns(turn.session_id))
         wait_for(lambda: scripted.requests("fake-chat"), bool, 5)
         intake.stop_turn(chat_id=turn.chat_id, user_id=turn.chat.owner_id)
         worker.join(2)
@@ -403,8 +415,7 @@ class TestStop:
     def test_a_worker_that_leaves_hands_back_what_has_no_text(self, scripted):
         scripted.script("fake-chat", queue=[Behaviour(delay=60)])
         turn = factories.say(factories.chat(), "hello")
-        worker = threading.Thread(target=runner.run_turns, args=(turn.session_id,))
-        worker.start()
+        worker = started(lambda: runner.run_turns(turn.session_id))
         wait_for(lambda: scripted.requests("fake-chat"), bool, 5)
         renewer.leave()
         worker.join(5)
@@ -418,8 +429,7 @@ class TestStop:
     def test_a_worker_that_leaves_keeps_the_text(self, scripted):
         scripted.script("fake-chat", queue=[Behaviour(stall_after=3)])
         turn = factories.say(factories.chat(), "hello")
-        worker = threading.Thread(target=runner.run_turns, args=(turn.session_id,))
-        worker.start()
+        worker = started(lambda: runner.run_turns(turn.session_id))
         wait_for(turn.chunks.exists, bool, 5)
         renewer.leave()
         worker.join(5)

@@ -49,6 +49,18 @@ def test_new_ends_the_session_and_gives_waiting_messages_back():
     assert not Turn.objects.filter(status="queued").exists()
 
 
+def test_a_chat_that_comes_back_has_its_waiting_messages_as_drafts():
+    chat = factories.chat()
+    who = {"chat_id": chat.pk, "user_id": chat.owner_id}
+    factories.say(chat, "first")
+    factories.say(chat, "second")
+    intake.delete_chat(**who)
+    back = intake.undelete_chat(**who)
+
+    assert back.draft == "first\n\nsecond"
+    assert not Turn.objects.filter(status="queued").exists()
+
+
 def test_versions_of_an_answer_come_back():
     chat = factories.chat()
     turn = factories.say(chat, "hello")

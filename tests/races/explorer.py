@@ -197,6 +197,20 @@ def explore(
     return count
 
 
+def started(call: Callable[[], object]) -> threading.Thread:
+    """A thread that runs something of the product and gives its connection back."""
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
 def race(count: int, call: Callable[[], T]) -> list[T]:
     """Call something from many threads that start together; return what each got."""
     barrier = threading.Barrier(count)

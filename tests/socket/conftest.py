@@ -20,8 +20,11 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 
+from hermes.lib.db import DbNow
 from hermes.management.start.programs import MAX_FRAME_BYTES
+from sessions_app.models import Turn
 from tests import factories
+from tests.conftest import environment_of_processes
 
 APPLICATION = "socket-tests"
 BASE = Path(__file__).resolve().parents[2]
@@ -135,30 +138,39 @@ class Worker(Process):
         super().__init__([sys.executable, *words], environment, log)
 
 
+def _environment(base: Mapping[str, str]) -> dict[str, str]:
+    # By this name their connections are told from those of the tests.
+    url = f"{base['DATABASE_URL']}?application_name={APPLICATION}"
+    return {**base, "DATABASE_URL": url, "HERMES_SWEEP_SECONDS": "1"}
+
+
 @pytest.fixture
 def socket_environment(transactional_db, process_environment) -> dict[str, str]:
-    """The environment of our processes in these tests."""
-    # By this name their connections are told from those of the tests.
-    url = f"{process_environment['DATABASE_URL']}?application_name={APPLICATION}"
-    return {**process_environment, "DATABASE_URL": url, "HERMES_SWEEP_SECONDS": "1"}
+    """The environment of processes that a test starts for itself."""
+    return _environment(process_environment)
 
 
 @pytest.fixture
-def processes(socket_environment, tmp_path) -> Iterator[list[Process]]:
-    """Processes to be ended with the test."""
+def processes(transactional_db, _standing) -> Iterator[list[Process]]:
+    """Processes of a test's own, ended with it. No other worker takes their work meanwhile."""
+    if (standing := _standing.pop("worker", None)) is not None:
+        _end([standing])
     made: list[Process] = []
     yield made
+    _end(made)
+
+
+def _end(made: list[Process]) -> None:
     for process in made:
         with suppress(subprocess.TimeoutExpired):
             process.stop()
-    if os.environ.get("HERMES_TEST_SHOW"):
-        for process in made:
+        if os.environ.get("HERMES_TEST_SHOW"):
             print(process.text()[-4000:])
 
 
 @pytest.fixture
-def web(socket_environment, processes, tmp_path) -> Web:
-    """A running web process."""
+def own_web(socket_environment, processes, tmp_path) -> Web:
+    """A web process of the test's own, to be killed."""
     made = Web(socket_environment, tmp_path / "web.log")
     processes.append(made)
     made.start()
@@ -166,9 +178,49 @@ def web(socket_environment, processes, tmp_path) -> Web:
 
 
 @pytest.fixture
-def worker(socket_environment, processes, tmp_path) -> Worker:
-    """A running worker."""
+def own_worker(socket_environment, processes, tmp_path) -> Worker:
+    """A worker of the test's own, to be killed."""
     made = Worker(socket_environment, tmp_path / "worker.log")
     processes.append(made)
     made.start()
     return made
+
+
+@pytest.fixture(scope="module")
+def standing_environment(django_db_setup, tmp_path_factory) -> dict[str, str]:
+    """The environment of the processes that stand for one module of tests."""
+    folder = tmp_path_factory.mktemp("standing")
+    return _environment(environment_of_processes(folder))
+
+
+@pytest.fixture(scope="module")
+def _standing(standing_environment, tmp_path_factory) -> Iterator[dict[str, Process]]:
+    # No longer than the module: a worker would take the turns of any other test.
+    made: dict[str, Process] = {}
+    yield made
+    _end(list(made.values()))
+
+
+@pytest.fixture
+def web(transactional_db, _standing, standing_environment, tmp_path_factory) -> Web:
+    """A web process; it stands for its module and is not to be harmed."""
+    if "web" not in _standing:
+        _standing["web"] = Web(standing_environment, tmp_path_factory.mktemp("web") / "log")
+        _standing["web"].start()
+    return _standing["web"]
+
+
+@pytest.fixture
+def worker(transactional_db, _standing, standing_environment, tmp_path_factory) -> Iterator[Worker]:
+    """A worker; it stands for its module and is not to be harmed."""
+    if "worker" not in _standing:
+        _standing["worker"] = Worker(
+            standing_environment, tmp_path_factory.mktemp("worker") / "log"
+        )
+        _standing["worker"].start()
+    yield _standing["worker"]
+    # What still runs would write rows into the next test.
+    Turn.objects.filter(status__in=["queued", "running", "waiting"]).update(stop_asked_at=DbNow())
+    deadline = time.monotonic() + 10
+    while Turn.objects.filter(status="running").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -14,7 +14,7 @@ import websockets
 from django.contrib.auth import get_user_model
 from django.contrib.sessions.models import Session as Login
 
-from sessions_app import intake
+from sessions_app import intake, transcript
 from sessions_app.models import Chat, Message, Turn
 from tests import factories
 
@@ -200,6 +200,25 @@ async def test_a_frame_that_is_too_big_closes_with_1009(web):
     assert client.close_code == 1009
     async with Client(web.address, str(chat.uid), cookie) as again:
         await again.frame("hello")
+
+
+def _long_answers() -> tuple[Chat, str]:
+    chat, cookie = someone()
+    for number in range(3):
+        turn = factories.say(chat, f"question {number}")
+        claimed = transcript.claim(turn.session_id)
+        transcript.start(claimed)
+        transcript.finish(claimed, transcript.Step(text=f"{number}" + " word" * 200_000))
+    return chat, cookie
+
+
+@pytest.mark.parametrize("html", [True, False])
+async def test_a_chat_with_more_than_a_frame_of_clients_can_be_opened(web, html):
+    chat, cookie = await rows(_long_answers)()
+    async with Client(web.address, str(chat.uid), cookie, html=html) as client:
+        hello = await client.frame("hello")
+    text = hello["html"] if html else hello["messages"][-1]["text"]
+    assert text.count(" word") >= 200_000
 
 
 async def test_a_deflate_bomb_is_not_unpacked(web):

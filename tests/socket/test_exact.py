@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process, pyte
 FULL = os.environ.get("HERMES_TEST_SIZE") == "full"
 SOCKETS = 20 if FULL else 5
 TURNS = 200 if FULL else 15
+KILLS = 3 if FULL else 1
 WORDS = [
     "alpha",
     "βeta",
@@ -37,7 +38,7 @@ WORDS = [
 ]
 
 
-def prose(seed: int, words: int = 60) -> str:
+def prose(seed: int, words: int = 100) -> str:
     """An answer of its own for each turn, with signs of every width."""
     chosen = random.Random(seed)
     return " ".join(chosen.choice(WORDS) + str(chosen.randint(0, 99)) for _ in range(words))
@@ -168,54 +169,56 @@ async def test_hints_are_lost_doubled_and_late(
     show(capsys, f"{float(drop):.0%} of hints lost", began, counts)
 
 
-async def test_clients_flap(chats, web, worker, capsys):
+async def test_clients_flap(chats, own_web, own_worker, capsys):
     began = time.monotonic()
-    counts = await drive(web, chats, sabotage=flapping)
+    counts = await drive(own_web, chats, sabotage=flapping)
 
     assert counts["equal"] == counts["turns"] == TURNS
     assert counts["hellos"] > 2 * SOCKETS
     show(capsys, "clients flap", began, counts)
 
 
-async def test_the_web_process_is_killed_three_times(chats, web, worker, capsys):
+async def test_the_web_process_is_killed_three_times(chats, own_web, own_worker, capsys):
     kills = []
 
     def killing(clients):
         async def kill():
             for _ in range(3):
                 await asyncio.sleep(1.0)
-                web.kill()
+                own_web.kill()
                 kills.append(time.monotonic())
-                await asyncio.to_thread(web.start)
+                await asyncio.to_thread(own_web.start)
 
         return [kill()]
 
     began = time.monotonic()
-    counts = await drive(web, chats, sabotage=killing)
+    counts = await drive(own_web, chats, sabotage=killing)
 
     assert len(kills) == 3
     assert counts["equal"] == counts["turns"] == TURNS
     show(capsys, "web killed 3 times", began, counts)
 
 
-async def test_the_worker_is_killed_three_times(chats, web, worker, capsys):
+async def test_the_worker_is_killed(chats, own_web, own_worker, capsys):
     kills = []
 
     def killing(clients):
         async def kill():
-            while len(kills) < 3:
+            while len(kills) < KILLS:
                 busy = [t for c in clients for t in c.turns.values() if t.status == "running"]
-                if any(len(turn.text) > 100 for turn in busy):
-                    worker.kill()
+                if any(100 < len(turn.text) < 500 for turn in busy):
+                    own_worker.kill()
                     kills.append(time.monotonic())
-                    worker.start()
-                    await asyncio.sleep(2.0)
+                    own_worker.start()
+                    # Not again before the new worker has said what became of these.
+                    while any(turn.status == "running" for turn in busy):  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
                 await asyncio.sleep(0.05)
 
         return [kill()]
 
     began = time.monotonic()
-    counts = await drive(web, chats, retry=True, sabotage=killing)
+    counts = await drive(own_web, chats, retry=True, sabotage=killing)
 
     assert kills
     assert counts["equal"] == counts["turns"] == TURNS

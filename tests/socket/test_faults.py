@@ -45,9 +45,9 @@ async def test_without_a_broker_a_message_is_stored_and_answered_later(
     assert client.faults == []
 
 
-async def test_hints_come_again_when_the_broker_does(web, worker, redis_url):
+async def test_hints_come_again_when_the_broker_does(own_web, own_worker, redis_url):
     chat, cookie = await rows(someone)()
-    async with Client(web.address, str(chat.uid), cookie) as client:
+    async with Client(own_web.address, str(chat.uid), cookie) as client:
         await client.frame("hello")
         await client.ended((await client.submit("!say 5 words"))["turn"])
         with redis.Redis.from_url(redis_url) as broker:
@@ -61,10 +61,10 @@ async def test_hints_come_again_when_the_broker_does(web, worker, redis_url):
     assert client.faults == []
 
 
-async def test_the_database_connections_are_cut(web, worker):
+async def test_the_database_connections_are_cut(own_web, own_worker):
     chat, cookie = await rows(someone)()
     uid = str(chat.uid)
-    clients = [await Client(web.address, uid, cookie).open() for _ in range(5)]
+    clients = [await Client(own_web.address, uid, cookie).open() for _ in range(5)]
     turn = (await clients[0].submit("!say 60 words slowly"))["turn"]
     await clients[0].until(lambda: clients[0].turn(turn).text)
 
@@ -183,19 +183,19 @@ class Gate:
         await asyncio.gather(pump(reader, theirs[1]), pump(theirs[0], writer))
 
 
-async def test_a_process_that_is_stopped_says_good_bye(web, worker):
+async def test_a_process_that_is_stopped_says_good_bye(own_web, own_worker):
     chat, cookie = await rows(someone)()
-    clients = [await Client(web.address, str(chat.uid), cookie).open() for _ in range(20)]
+    clients = [await Client(own_web.address, str(chat.uid), cookie).open() for _ in range(20)]
     turn = (await clients[0].submit("!say 60 words slowly"))["turn"]
     await clients[0].until(lambda: clients[0].turn(turn).text)
-    took = await asyncio.to_thread(web.stop)
+    took = await asyncio.to_thread(own_web.stop)
     for client in clients:
         await client.until(lambda c=client: c.close_code)
-        assert client.close_code == 1012
         told = client.frames[-1]
+        assert (client.close_code, told["type"]) == (1012, "bye"), clients.index(client)
         assert (told["type"], told["code"], told["retry_after"] > 0) == ("bye", 1012, True)
     assert took <= 8
-    await asyncio.to_thread(web.start)
+    await asyncio.to_thread(own_web.start)
     client = await clients[0].open()
     done = await client.ended(turn)  # nobody's going away has stopped it
     await client.close()
@@ -203,18 +203,18 @@ async def test_a_process_that_is_stopped_says_good_bye(web, worker):
     assert client.faults == []
 
 
-async def test_stop_ends_a_turn_whose_worker_is_frozen(web, worker):
+async def test_stop_ends_a_turn_whose_worker_is_frozen(own_web, own_worker):
     chat, cookie = await rows(someone)()
-    async with Client(web.address, str(chat.uid), cookie) as client:
+    async with Client(own_web.address, str(chat.uid), cookie) as client:
         turn = (await client.submit("!say 200 words slowly"))["turn"]
         await client.until(lambda: len(client.turn(turn).text) > 30)
-        worker.signal(signal.SIGSTOP)
+        own_worker.signal(signal.SIGSTOP)
         began = time.monotonic()
         await client.send("turn.stop")
         try:
             done = await client.ended(turn, 6)
         finally:
-            worker.signal(signal.SIGCONT)
+            own_worker.signal(signal.SIGCONT)
         took = time.monotonic() - began
     assert done.status == "cancelled"
     assert done.answer
@@ -249,9 +249,9 @@ async def test_a_tool_call_is_told_as_a_step(web, worker):
     assert client.faults == []
 
 
-def test_the_processes_wrote_no_traceback(web, worker):
+def test_the_processes_wrote_no_traceback(own_web, own_worker):
     """Quiet ends: a process that is stopped leaves without a fault in its log."""
-    assert os.path.exists(web.log)  # noqa: PTH110
-    web.stop()
-    worker.stop()
-    assert "Traceback" not in web.text()
+    assert os.path.exists(own_web.log)  # noqa: PTH110
+    own_web.stop()
+    own_worker.stop()
+    assert "Traceback" not in own_web.text()

@@ -28,6 +28,10 @@ GOOD = {
     "queue.promote": {"turn": 1},
     "session.new": {"id": "a"},
     "chat.branch": {"session": 1, "seq": 2, "id": "a"},
+    "compaction.request": {},
+    "compaction.preview": {},
+    "compaction.cancel": {},
+    "summary.undo": {"summary": 1},
     "read": {"session": 1, "seq": 2},
     "ack": {"n": 1},
     "ping": {"nonce": "a"},
@@ -115,6 +119,13 @@ def test_what_no_database_holds_is_shown_as_a_replacement():
 def test_whole_surrogate_pairs_are_one_sign():
     parsed = frames.parse('{"type": "turn.submit", "id": "a", "text": "\\ud83d\\ude00"}')
     assert parsed == frames.Submit(None, "a", "😀")
+
+
+def test_what_a_summary_is_asked_with_is_optional():
+    asked = '{"type": "compaction.request", "focus": "f", "summary": "s", "preview": 3}'
+    assert frames.parse(asked) == frames.Compact(None, "f", "s", 3)
+    assert frames.parse('{"type": "compaction.request", "preview": "3"}').code == "malformed"
+    assert frames.parse('{"type": "summary.undo", "summary": "3"}').code == "malformed"
 
 
 def test_mutated_frames_never_raise():

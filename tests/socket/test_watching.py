@@ -71,21 +71,21 @@ async def test_coming_back_repeats_nothing(web, worker):
     assert client.faults == []
 
 
-async def test_a_message_that_is_sent_again_is_one_turn(web, worker):
+async def test_a_message_that_is_sent_again_is_one_turn(own_web, own_worker):
     chat, cookie = await rows(someone)()
-    client = await Client(web.address, str(chat.uid), cookie).open()
+    client = await Client(own_web.address, str(chat.uid), cookie).open()
     await client.frame("hello")
     await client.send("turn.submit", id="only-once-3", text="only-once-3", ref="a")
     await client.close(rudely=True)
     answers = []
     for n in range(3):
-        async with Client(web.address, str(chat.uid), cookie) as again:
+        async with Client(own_web.address, str(chat.uid), cookie) as again:
             await again.send("turn.submit", id="only-once-3", text="only-once-3", ref=str(n))
             answers.append(await again.frame("turn.accepted", ref=str(n)))
             if n == 1:
-                web.kill()
-                await asyncio.to_thread(web.start)
-    async with Client(web.address, str(chat.uid), cookie) as other:
+                own_web.kill()
+                await asyncio.to_thread(own_web.start)
+    async with Client(own_web.address, str(chat.uid), cookie) as other:
         reused = await other.submit("other text", key="only-once-3")
         fresh = await other.submit("only-once-3", key="another")
         await other.ended(fresh["turn"])

@@ -412,6 +412,37 @@ def test_a_foreign_host_in_the_address_does_not_get_into_the_policy():
     assert "script-src *" not in answer.headers["Content-Security-Policy"]
 
 
+@pytest.mark.parametrize("chosen", ["", "x", "-1", "\u00b2", "9" * 18, "9" * 30])
+def test_a_model_that_is_none_is_refused_in_words(chosen):
+    chat = factories.chat()
+    answer = signed_in(chat.owner).post(f"/chats/{chat.uid}/model/", {"endpoint": chosen})
+
+    assert answer.status_code in {400, 404}
+    assert answer.json()["message"] == "This model does not exist any more."
+
+
+def test_long_answers_make_a_page_of_few_turns(monkeypatch):
+    monkeypatch.setattr(selectors, "SIGNS", 700)
+    chat = factories.chat()
+    for _ in range(4):
+        answered(chat, "!say 100 words")
+    page = selectors.page_of(Session.objects.get(chat=chat))
+    older = selectors.page_of(Session.objects.get(chat=chat), before=page.first_seq)
+
+    assert [group.first_seq for group in page.groups] == [7]
+    assert page.has_more
+    assert [group.first_seq for group in older.groups] == [5]
+
+
+def test_an_answer_longer_than_a_page_is_shown_whole(monkeypatch):
+    monkeypatch.setattr(selectors, "SIGNS", 10)
+    chat = factories.chat()
+    answered(chat, "!say 100 words")
+    page = selectors.page_of(Session.objects.get(chat=chat))
+
+    assert (len(page.groups), page.has_more) == (1, False)
+
+
 def test_the_probes_answer():
     client = Client(HTTP_HOST="127.0.0.1:8000")
 

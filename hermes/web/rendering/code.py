@@ -33,7 +33,7 @@ def figure(source: str, info: str = "") -> str:
     source = source.removesuffix("\n")
     name = str(lexer.name) if lexer is not None else language[:40]
     if lexer is not None and len(source) <= COLOURED:
-        body = highlight(source, lexer, _FORMATTER)
+        body = highlight(source, lexer, _FORMATTER).removesuffix("\n")
     else:
         body = escape(source)
     label = escape(name or _("Code"))

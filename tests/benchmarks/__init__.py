@@ -1,0 +1,1 @@
+"""Figures of the product, as ratios measured in turn: ``python -m tests.benchmarks``."""

@@ -1,0 +1,196 @@
+"""A real browser at the real product: a web process, a worker, a scripted model server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connections
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from sessions_app import intake
+from sessions_app.models import Chat
+from tests import factories
+from tests.scripted.fixtures import scripted
+from tests.socket.conftest import Web, Worker, sign_in
+
+__all__ = ["scripted"]
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+WATCH = """
+window.__refused = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.__refused.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+
+@pytest.fixture(scope="package")
+def product(django_db_setup: None) -> Iterator[dict[str, Web | Worker]]:
+    """The processes of the product, started with the first test and kept for all of these."""
+    made: dict[str, Web | Worker] = {}
+    yield made
+    for process in made.values():
+        process.stop()
+
+
+def _kept(kind, product, environment, tmp_path) -> Web | Worker:
+    if kind.__name__ not in product:
+        made = kind(environment, tmp_path / f"{kind.__name__}.log")
+        made.start()
+        product[kind.__name__] = made
+    return product[kind.__name__]
+
+
+@pytest.fixture
+def web(transactional_db, process_environment, product, tmp_path) -> Web:
+    """A running web process."""
+    return _kept(Web, product, process_environment, tmp_path)
+
+
+@pytest.fixture
+def worker(transactional_db, process_environment, product, tmp_path) -> Worker:
+    """A running worker."""
+    return _kept(Worker, product, process_environment, tmp_path)
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    """Debian's chromium; a machine without it cannot run these tests, and is told so."""
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium fonts-dejavu-core")
+    # Playwright's loop runs in this thread, and the tests look at rows between its steps.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield found
+        found.close()
+        connections.close_all()  # of this thread while a loop runs in it
+
+
+class Tab:
+    """One page of a person, and whatever went wrong in it."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.page, self.origin = page, origin
+        self.faults: list[str] = []
+        self.foreign: list[str] = []
+        page.add_init_script(WATCH)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", lambda said: self._hear(said.type, said.text))
+        page.on("request", lambda asked: self._see(asked.url))
+
+    def _hear(self, kind: str, text: str) -> None:
+        is_network = "Failed to load resource" in text or "WebSocket connection" in text
+        if kind == "error" and not is_network:
+            self.faults.append(text)
+
+    def _see(self, url: str) -> None:
+        host = self.origin.partition("://")[2]
+        if not url.startswith((self.origin, f"ws://{host}", "data:", "about:", "blob:")):
+            self.foreign.append(url)
+
+    def open(self, path: str) -> Page:
+        """Go to a page and wait until its socket has said hello."""
+        self.page.goto(self.origin + path)
+        if path.startswith("/chats/"):
+            self.ready()
+        return self.page
+
+    def ready(self) -> None:
+        """Wait until the socket has said hello."""
+        self.page.wait_for_selector("html[data-connection=ready]", state="attached")
+
+    def send(self, text: str) -> None:
+        """Write a message and press Enter."""
+        self.page.fill("#composer", text)
+        self.page.press("#composer", "Enter")
+
+    def until(self, expression: str, *, seconds: float = 15.0) -> None:
+        """Wait until an expression is true; the page's policy forbids Playwright's own way."""
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            if time.monotonic() > deadline:
+                pytest.fail(f"not true within {seconds} s: {expression}")
+            self.page.wait_for_timeout(20)
+
+    def done(self, count: int) -> None:
+        """Wait until exactly so many turns are shown as answered."""
+        self.until(
+            f"document.querySelectorAll('#log .turn[data-status=completed]').length === {count}"
+        )
+
+    def streams(self, text: str) -> None:
+        """Wait until the answer that is being written holds a text."""
+        self.until(
+            f"[...document.querySelectorAll('[data-live]')].pop()?.textContent.includes({text!r})"
+        )
+
+    def prose(self) -> list[str]:
+        """The text of the answers."""
+        return self.page.eval_on_selector_all(
+            "#log .prose", "all => all.map(each => each.textContent.trim())"
+        )
+
+    def check(self) -> None:
+        """Nothing ran that should not, nothing was refused, nobody else was asked."""
+        refused = self.page.evaluate("window.__refused")
+        assert (self.faults, self.foreign, refused) == ([], [], [])
+        assert self.page.evaluate("window.__pwned") is None
+
+
+OpenTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def tab(browser: Browser, web: Web) -> Iterator[OpenTab]:
+    """Open a tab for a person: ``tab(chat.owner, width=390, dark=True)``."""
+    tabs: list[Tab] = []
+    contexts = {}
+
+    def make(
+        owner=None, *, width: int = 1280, height: int = 800, dark: bool = False, **more
+    ) -> Tab:
+        origin = f"http://127.0.0.1:{web.port}"
+        key = (owner and owner.pk, width, dark, str(more))
+        if key not in contexts:
+            contexts[key] = browser.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if dark else "light",
+                **more,
+            )
+            contexts[key].set_default_timeout(15_000)
+            if owner is not None:
+                name, _, value = sign_in(owner).partition("=")
+                contexts[key].add_cookies([{"name": name, "value": value, "url": origin}])
+        tabs.append(Tab(contexts[key].new_page(), origin))
+        return tabs[-1]
+
+    yield make
+    for each in tabs:
+        if not each.page.is_closed():
+            each.check()
+    for context in contexts.values():
+        context.close()
+
+
+@pytest.fixture
+def chat(scripted, worker) -> Chat:
+    """A chat that the scripted model answers."""
+    made = factories.chat(factories.person("maren", first_name="Maren", last_name="Kessler"))
+    intake.register_endpoint(
+        name="Scripted",
+        base_url=scripted.base_url,
+        api_key="",
+        model="fake-chat",
+        window=32_000,
+        role="chat",
+        priority=10,
+    )
+    return made

@@ -1,0 +1,120 @@
+"""What the sweep finds, once, and without harm to what is well."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from hermes.lib.db import DbNow
+from hermes.lib.leases import Owner
+from sessions_app import intake, periodic, sweeps
+from sessions_app.models import Chat, History, Message, Periodic, Session, Turn, TurnChunk
+from tests import factories, states
+from tests.races.explorer import race
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG_AGO = "2020-01-01T00:00Z"
+
+
+def test_a_queued_turn_whose_hint_was_lost_is_found():
+    turn = factories.say(factories.chat(), "hello")
+    assert list(sweeps.find_queued()) == []
+    Turn.objects.update(created_at=LONG_AGO)
+    assert list(sweeps.find_queued()) == [turn.session_id]
+
+
+def test_what_waits_behind_a_running_turn_is_no_find():
+    state = states.running()
+    factories.say(state.chat, "later")
+    Turn.objects.update(created_at=LONG_AGO)
+    assert list(sweeps.find_queued()) == []
+
+
+def test_a_run_whose_owner_is_gone_is_ended_at_once():
+    state = states.running()
+    assert list(sweeps.end_abandoned()) == []
+    me = Owner.me()
+    gone = Owner(me.host, me.boot, me.pid, "1")
+    Turn.objects.filter(pk=state.turn.pk).update(lease_owner=str(gone))
+    assert list(sweeps.end_abandoned()) == [state.turn.session_id]
+    assert state.again().status == "interrupted"
+
+
+def test_a_stop_that_nobody_carried_out_is_carried_out():
+    state = states.running()
+    intake.stop_turn(**state.who)
+    assert list(sweeps.end_stopped()) == []
+    Turn.objects.filter(pk=state.turn.pk).update(stop_asked_at=LONG_AGO)
+    assert list(sweeps.end_stopped()) == [state.turn.session_id]
+    assert (state.again().status, state.rows()[-1][1]) == ("cancelled", "so far so good")
+
+
+def test_one_sweep_at_a_time_and_not_too_often(settings):
+    settings.HERMES_SWEEP_SECONDS = 60
+    began = race(6, lambda: _enter())
+    assert sorted(began) == [False] * 5 + [True]
+    with periodic.due("work", 60) as again:
+        assert not again
+    Periodic.objects.update(last_run_at=LONG_AGO)
+    with periodic.due("work", 60) as again, periodic.due("work", 0, force=True) as beside:
+        assert (again, beside) == (True, False)
+
+
+def _enter() -> bool:
+    with periodic.due("work", 60) as is_due:
+        return is_due
+
+
+def test_a_sweep_that_died_does_not_block_for_ever():
+    with periodic.due("work", 0):
+        Periodic.objects.update(busy_until=LONG_AGO)
+        with periodic.due("work", 0) as is_due:
+            assert is_due
+
+
+def test_the_whole_sweep_runs_and_hints(monkeypatch):
+    hinted = []
+    monkeypatch.setattr(sweeps.tasks, "hint_turns", hinted.append)
+    turn = factories.say(factories.chat(), "hello")
+    Turn.objects.update(created_at=LONG_AGO)
+    assert sweeps.sweep() == [turn.session_id] == hinted
+    assert sweeps.sweep() == []
+    assert sweeps.sweep(force=True) == [turn.session_id]
+
+
+def test_chunks_go_when_a_message_holds_their_text():
+    state = states.running()
+    TurnChunk.objects.update(created_at=LONG_AGO)
+    sweeps._clean()
+    assert TurnChunk.objects.exists()  # the turn still runs
+    states.end_leases(state)
+    sweeps._clean()
+    assert not TurnChunk.objects.exists()
+
+
+def test_what_was_deleted_long_ago_is_purged_and_leaves_its_history(settings):
+    state, other = states.running(), states.fresh()
+    intake.delete_chat(**state.who)
+    Chat.objects.filter(pk=state.chat.pk).update(deleted_at=DbNow() - timedelta(days=31))
+    sweeps._clean()
+    assert list(Chat.objects.all()) == [other.chat]
+    assert not Message.objects.filter(session__chat=state.chat.pk).exists()
+    assert History.objects.filter(kind="purge", chat=state.chat.pk).exists()
+
+
+def test_a_chat_brought_back_is_not_purged():
+    state = states.fresh()
+    intake.purge(state.chat.pk)
+    assert Chat.objects.filter(pk=state.chat.pk).exists()
+
+
+def test_idle_sessions_end_where_an_operator_asks_for_it(settings):
+    state = states.fresh()
+    Session.objects.update(touched_at=LONG_AGO)
+    sweeps._end_idle()
+    assert Session.objects.get(chat=state.chat).ended_at is None
+    settings.HERMES_SESSION_IDLE_HOURS = 1
+    sweeps._end_idle()
+    assert Session.objects.get(chat=state.chat).end_reason == "idle_timeout"
