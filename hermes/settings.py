@@ -254,6 +254,8 @@ HERMES_SWEEPS = [
     "compression_app.sweeps.sweep",
     "processes_app.sweeps.sweep",
 ]
+# Who may keep an idle session open: dotted names of functions of a session's key.
+HERMES_KEEP_OPEN = ["processes_app.gate.keeps_open"]
 # What must hold of rows at any time; read by check_rows and by the tests.
 HERMES_INVARIANTS = [
     "sessions_app.invariants.check_invariants",

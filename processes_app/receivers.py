@@ -37,5 +37,6 @@ def follow_committed(session_id: int, turn_id: int, **_: Any) -> None:
 
 @receiver(signals.session_ended)
 def settle_ended(session_id: int, **_: Any) -> None:
-    """News of a session that has ended is judged at once."""
+    """News of a session that has ended is judged at once; a deletion ends its processes."""
+    intake.end_of_session(session_id)
     intake.settle_held(session_id=session_id)

@@ -23,6 +23,7 @@ from .models import Approval, CompletionEvent, ProcessRecord
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 50  # rows a kind a sweep
+PURGE_AFTER: Final = timedelta(days=29)  # before sessions_app forgets which these were
 OLD: Final = timedelta(minutes=5)  # due news this old is told to operators
 UNTAKEN: Final = timedelta(minutes=10)  # a process that no supervisor has taken
 
@@ -39,14 +40,7 @@ def sweep(*, force: bool = False) -> int:
         if not is_due:
             return 0
         found = 0
-        for step in (
-            settle_due,
-            end_orphans,
-            end_untaken,
-            wake_for_ended,
-            expire_old,
-            tell_delegated,
-        ):
+        for step in STEPS:
             try:
                 found += step()
             except DatabaseError as error:
@@ -125,6 +119,25 @@ def expire_old() -> int:
     return sum(intake.expire(approval_id=pk) for pk in _first(rows))
 
 
+def purge_deleted() -> int:
+    """Delete the rows of chats that were deleted long ago; ``sessions_app`` deletes the chats."""
+    old = Chat.objects.filter(deleted_at__lt=DbNow() - PURGE_AFTER).values("key")
+    rows = ProcessRecord.objects.filter(origin_chat__in=old).order_by().values_list("origin_chat")
+    addresses = list(rows.distinct().values_list("origin_chat", flat=True)[:BATCH])
+    return sum(intake.purge(address) for address in addresses)
+
+
 def tell_delegated() -> int:
     """Delegated agents that have finished are told of."""
     return intake.follow_delegations(BATCH)
+
+
+STEPS: Final = (
+    settle_due,
+    end_orphans,
+    end_untaken,
+    wake_for_ended,
+    expire_old,
+    tell_delegated,
+    purge_deleted,
+)

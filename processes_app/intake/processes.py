@@ -16,7 +16,7 @@ from hermes.lib.db import DbNow, db_now, retrying
 from hermes.lib.hints import chat_group, enqueue_on_commit, push_on_commit
 from processes_app import tasks, verdicts
 from processes_app.domain import EventKind, KillBy, ProcessReason, ProcessStatus
-from processes_app.models import CompletionEvent, ProcessInput, ProcessRecord
+from processes_app.models import Approval, CompletionEvent, ProcessInput, ProcessRecord
 from sessions_app import domain as chats
 from sessions_app.domain import TurnFacts, TurnStatus
 from sessions_app.models import Chat, History, Session, Turn
@@ -258,6 +258,32 @@ def end_of_turn(turn_id: int) -> int:
     if not left or Turn.objects.filter(pk=turn_id, status__in=sorted(chats.OPEN_TURN)).exists():
         return 0
     return sum(ask_kill(pk, by=KillBy.TURN) for pk in left)
+
+
+def end_of_session(session_id: int) -> int:
+    """Ask for the end of the processes of a session that was deleted; return how many."""
+    deleted = Session.objects.filter(pk=session_id, end_reason=chats.EndReason.DELETED)
+    key = deleted.values_list("key", flat=True).first()
+    rows = ProcessRecord.objects.active().filter(origin_session=key, kill_asked_at=None)
+    left = [] if key is None else list(rows.values_list("pk", flat=True))
+    return sum(ask_kill(pk, by=KillBy.BOUNDARY) for pk in left)
+
+
+@transaction.atomic
+def purge(address: str) -> int:
+    """Delete what is kept of a chat that was deleted long ago; how many processes it had.
+
+    Processes that run are left, and with them everything.
+    """
+    rows = ProcessRecord.objects.filter(origin_chat=address)
+    if rows.active().exists():
+        return 0
+    found = rows.count()
+    CompletionEvent.objects.filter(origin_chat=address).delete()
+    CompletionEvent.objects.filter(process__in=rows).delete()
+    Approval.objects.filter(origin_chat=address).delete()
+    rows.delete()
+    return found
 
 
 @retrying
