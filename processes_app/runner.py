@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 
 from sessions_app import intake as chats
 from sessions_app.domain import TurnStatus
@@ -16,6 +17,8 @@ from .models import CompletionEvent, ProcessRecord
 
 logger = logging.getLogger(__name__)
 
+AWAY: Final = (DatabaseError, InterfaceError)  # the database does not answer, or not any more
+
 
 def deliver(address: str) -> bool:
     """Settle what is due at an address; report whether more may be due there.
@@ -24,10 +27,11 @@ def deliver(address: str) -> bool:
     """
     try:
         settled = verdicts.settle(address)
-    except DatabaseError as error:
+    except AWAY as error:
         logger.warning("completions not settled", extra={"cause": str(error)})
         return False
-    return len(settled.verdicts) >= verdicts.BATCH
+    has_moved = settled.accepted or settled.delivered or settled.closed
+    return bool(has_moved) and settled.looked_at >= verdicts.BATCH
 
 
 def deliver_event(event_id: int) -> bool | None:
@@ -43,7 +47,7 @@ def deliver_event(event_id: int) -> bool | None:
             return None
         settled = verdicts.settle(address)
         stays = rows.exists()
-    except DatabaseError as error:
+    except AWAY as error:
         logger.warning(
             "completion not delivered", extra={"completion": event_id, "cause": str(error)}
         )

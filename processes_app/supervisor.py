@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Q
 
 from hermes.lib.leases import Owner
@@ -68,7 +68,7 @@ class Supervisor:
                 looked_at = time.monotonic()
                 try:
                     watched = self.look()
-                except DatabaseError as error:
+                except (DatabaseError, InterfaceError) as error:
                     logger.warning("processes not looked at", extra={"cause": str(error)})
                     stop.wait(1)
                 except Exception:
@@ -314,7 +314,7 @@ class Supervisor:
             known = set(
                 ProcessRecord.objects.filter(uid__in=list(found)).values_list("uid", flat=True)
             )
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             logger.warning("folders not cleaned", extra={"cause": str(error)})
             return
         for name in set(found) - known:

@@ -9,7 +9,7 @@ from typing import Final
 from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from hermes.lib.db import DbNow
 from sessions_app import periodic
@@ -52,11 +52,11 @@ def sweep(*, force: bool = False) -> int:
 
 def settle_due() -> int:
     """Settle the addresses that have due news, or news in a turn that has moved on."""
-    moved = Turn.objects.filter(Q(started_at__isnull=False) | ~Q(status__in=sorted(OPEN_TURN)))
+    turn = Turn.objects.filter(pk=OuterRef("turn_id_meant"))
+    waits = turn.filter(started_at=None, status__in=sorted(OPEN_TURN))
     due = CompletionEvent.objects.filter(
         Q(status=EventStatus.PENDING, due_at__lte=DbNow())
-        | Q(status=EventStatus.ACCEPTED, turn_id_meant__in=moved.values("pk"))
-        | Q(status=EventStatus.ACCEPTED) & ~Q(turn_id_meant__in=Turn.objects.values("pk"))
+        | (Q(status=EventStatus.ACCEPTED) & ~Exists(waits))
     )
     oldest = list(due.order_by("due_at").values_list("origin_chat", "due_at")[: BATCH * 10])
     addresses = list(dict.fromkeys(address for address, _ in oldest))[:BATCH]

@@ -48,6 +48,7 @@ BATCH: Final = 200  # events looked at in one transaction
 class Settled:
     """What one transaction came to: how many events were accepted, and how many closed."""
 
+    looked_at: int = 0
     accepted: int = 0
     delivered: int = 0
     closed: int = 0
@@ -75,7 +76,7 @@ def settle(address: str) -> Settled:
         return Settled()
     ground = _lock(address, [stamp for _, _, stamp in seen], [pk for _, pk, _ in seen if pk])
     events = _lock_events(pk for pk, _, _ in seen)
-    result = Settled()
+    result = Settled(looked_at=len(seen))
     pending = [event for event in events if event.status == EventStatus.PENDING]
     pending += _follow_turns([event for event in events if event not in pending], result)
     accepted: dict[str | None, list[CompletionEvent]] = {}

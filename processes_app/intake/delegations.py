@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from hermes.lib.db import db_now, retrying
 from hermes.lib.hints import enqueue_on_commit
@@ -57,7 +58,10 @@ def _follow(session_id: int) -> bool:
 
 def follow_delegations(limit: int) -> int:
     """Find delegated agents that have finished and of which nothing was told; how many."""
-    told = CompletionEvent.objects.filter(kind=EventKind.DELEGATION).values("child_session")
-    rows = Session.objects.filter(chat__delegated_by__isnull=False).exclude(key__in=told)
+    told = CompletionEvent.objects.filter(child_session=OuterRef("key"), kind=EventKind.DELEGATION)
+    open_turns = Turn.objects.filter(session=OuterRef("pk"), status__in=sorted(OPEN_TURN))
+    rows = Session.objects.filter(
+        ~Exists(told), ~Exists(open_turns), chat__delegated_by__isnull=False
+    )
     found = list(rows.order_by("pk").values_list("pk", flat=True)[:limit])
     return sum(follow_delegation(session_id=pk) for pk in found)

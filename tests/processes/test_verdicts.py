@@ -48,6 +48,29 @@ def test_many_exits_make_one_turn_of_ten_oldest_first():
     assert facts.violations(state) == []
 
 
+def test_a_hundred_exits_make_ten_turns_and_people_come_first(settings):
+    settings.HERMES_AUTOMATIC_TURNS = settings.HERMES_WAKES_AN_HOUR = 1000
+    state = facts.talked()
+    events = many(state, 100)
+    runner.deliver(state.chat.key)
+    said = factories.say(state.chat, "me first")
+    facts.run_turns(state)
+
+    assert len(facts.told(state.chat)) == 10
+    assert {event.status for event in _again(events)} == {"delivered"}
+    first = Turn.objects.filter(chat=state.chat, source="completion").order_by("started_at")[0]
+    assert Turn.objects.get(pk=said.pk).started_at < first.started_at
+    assert facts.violations(state) == []
+
+
+def test_what_cannot_move_is_not_asked_for_again_at_once(monkeypatch):
+    monkeypatch.setattr(verdicts, "BATCH", 15)
+    state = facts.talked()
+    many(state, 20)
+    assert runner.deliver(state.chat.key)
+    assert not runner.deliver(state.chat.key)
+
+
 def _again(events):
     return list(CompletionEvent.objects.filter(pk__in=[event.pk for event in events]))
 
