@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class CompressionConfig(AppConfig):
     """Configuration of ``compression_app``."""
 
     name = "compression_app"
+    verbose_name = _("Compaction")
 
     def ready(self) -> None:
         """Listen to the transcript's hints."""

@@ -8,6 +8,7 @@ from typing import Final
 from django.conf import settings
 
 from hermes.lib.db import released
+from hermes.lib.leases import renewer
 from sessions_app.domain import Pass, TurnFacts, TurnStatus
 from sessions_app.models import Turn
 
@@ -57,7 +58,7 @@ def _ended_within(attempt_id: int, turn: TurnFacts, budget: float) -> bool:
             status=TurnStatus.RUNNING,
             stop_asked_at=None,
         )
-        if not attempt.exists() or not wanted.exists():
+        if renewer.is_leaving() or not attempt.exists() or not wanted.exists():
             return True
         left = until - time.monotonic()
         if left <= 0:

@@ -45,14 +45,10 @@ class TranscriptAdmin(ReadOnlyAdmin):
         """Texts are not among the fields of whoever may not read them."""
         return [] if request.user.has_perm(READ) else list(self.text_fields)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Every column, and a word in the place of hidden ones."""
-        fields = list(super().get_fields(request, obj))
-        return fields if request.user.has_perm(READ) else [*fields, "hidden_text"]
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """All of them."""
-        return [*super().get_readonly_fields(request, obj), "hidden_text"]
+        """What is shown beside the columns: a word in the place of hidden ones."""
+        fields = list(super().get_readonly_fields(request, obj))
+        return fields if request.user.has_perm(READ) else [*fields, "hidden_text"]
 
     @admin.display(description=_("text"))
     def hidden_text(self, row: Any) -> str:

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from hermes.lib.db import DbNow
+from hermes.lib.leases import Owner
 
 from .models import Periodic
 
@@ -21,27 +22,33 @@ BUSY: Final = timedelta(seconds=60)  # after which a run that did not end is tak
 def due(name: str, seconds: float, *, force: bool = False) -> Iterator[bool]:
     """Whether this caller runs the work now; others are told no until it is due again.
 
-    ``force`` runs it although it ran a moment ago, but never beside another run.
+    ``force`` runs it although it ran a moment ago, but never beside another run. A run whose
+    process is provably gone counts as over.
     """
     is_due = _begin(name, timedelta(seconds=seconds), force=force)
     try:
         yield is_due
     finally:
         if is_due:
-            Periodic.objects.filter(pk=name).update(busy_until=None)
+            mine = Periodic.objects.filter(pk=name, busy_by=str(Owner.me()))
+            mine.update(busy_until=None, busy_by="")
 
 
 def _begin(name: str, every: timedelta, *, force: bool) -> bool:
-    free = Periodic.objects.filter(pk=name).filter(Q(busy_until=None) | Q(busy_until__lt=DbNow()))
-    if not force:
-        free = free.filter(last_run_at__lte=DbNow() - every)
-    if free.update(last_run_at=DbNow(), busy_until=DbNow() + BUSY):
+    running = {"last_run_at": DbNow(), "busy_until": DbNow() + BUSY, "busy_by": str(Owner.me())}
+    row = Periodic.objects.filter(pk=name)
+    busy_by = row.values_list("busy_by", flat=True).first()
+    if busy_by is None:
+        try:
+            with transaction.atomic():
+                Periodic.objects.create(name=name, **running)
+        except IntegrityError:  # another was a moment earlier
+            return False
         return True
-    if Periodic.objects.filter(pk=name).exists():
-        return False
-    try:
-        with transaction.atomic():
-            Periodic.objects.create(name=name, last_run_at=DbNow(), busy_until=DbNow() + BUSY)
-    except IntegrityError:
-        return False
-    return True
+    free = Q(busy_until=None) | Q(busy_until__lt=DbNow())
+    owner = Owner.parse(busy_by)
+    if owner is not None and owner.is_gone():
+        free |= Q(busy_by=busy_by)
+    if not force:
+        row = row.filter(last_run_at__lte=DbNow() - every)
+    return row.filter(free).update(**running) == 1

@@ -249,6 +249,11 @@ class Renewer:
         with self._lock:
             self._leaving = False
 
+    def is_leaving(self) -> bool:
+        """Whether this process is shutting down."""
+        with self._lock:
+            return self._leaving
+
     def is_busy(self) -> bool:
         """Whether this process holds a lease."""
         with self._lock:

@@ -264,8 +264,10 @@ def notice_html(code: str, level: str, text: str) -> str:
 
 
 def sidebar_html(
-    user: AbstractBaseUser, current: Chat | None = None, *, archived: bool = False
+    user: AbstractBaseUser, current: Chat | None = None, *, archived: bool = False, pages: int = 1
 ) -> str:
-    """The list of a person's chats."""
-    bunches = selectors.sidebar(user.pk, current, archived=archived)
-    return _part("sidebar", bunches=bunches, new=_("New chat"), archived=archived)
+    """The list of a person's chats, ``pages`` times as long as at first."""
+    limit = pages * selectors.LISTED
+    bunches = selectors.sidebar(user.pk, current, archived=archived, limit=limit)
+    is_full = sum(len(bunch.chats) for bunch in bunches) >= limit
+    return _part("sidebar", bunches=bunches, new=_("New chat"), archived=archived, is_full=is_full)

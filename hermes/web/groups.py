@@ -303,9 +303,8 @@ def outcome_of(turn: Turn, *, has_text: bool) -> Outcome | None:
             return None
         return Outcome("cutoff", can_continue=True, **told)
     if status == TurnStatus.FAILED:
-        return Outcome(
-            "note", level="bad", can_continue=has_text, can_retry=True, retry_word="try", **told
-        )
+        told |= {"until": turn.retry_at, "retry_word": "try"}  # the provider wants no try before
+        return Outcome("note", level="bad", can_continue=has_text, can_retry=True, **told)
     if not has_text:
         told["then"] = ""
     return Outcome("cutoff", can_continue=has_text, can_retry=True, **told)

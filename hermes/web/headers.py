@@ -33,7 +33,9 @@ class Headers(MiddlewareMixin):
     """Sets the policies of a response, also of one that says what went wrong."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Times are told in the zone that the browser named."""
+        """Times are told in the zone that the browser named; cookies that none could hold go."""
+        for name in [name for name, value in request.COOKIES.items() if "\x00" in value]:
+            del request.COOKIES[name]  # no database takes it, and none of ours has one
         zone = request.COOKIES.get("tz", "").replace("%2F", "/")
         if zone in _ZONES:
             timezone.activate(ZoneInfo(zone))

@@ -50,7 +50,7 @@ class Viewer:
 @retrying
 def viewer_of(login: str) -> Viewer | None:
     """The person whom a login session names; None if nobody is signed in by it."""
-    if not login:
+    if not login or "\x00" in login:
         return None
     store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(login)
     user = auth.get_user(SimpleNamespace(session=store))  # type: ignore[arg-type]

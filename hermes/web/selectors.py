@@ -33,8 +33,9 @@ from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
 ROWS: Final = 200  # rows of a page: of turns with many tools there are fewer turns
+TURN_ROWS: Final = 1_000  # rows of one turn by itself, its answer among them
 SIGNS: Final = 400_000  # code points of a page: of turns with long answers there are fewer turns
-LISTED: Final = 50  # chats in the sidebar
+LISTED: Final = 50  # chats in the sidebar at first, and that each request for more adds
 REWINDS: Final = 400  # versions looked at
 FOLDS: Final = 3  # summaries that reach to the same row
 
@@ -251,7 +252,7 @@ def group_of(turn_id: int) -> Group | None:
     if turn is None:
         return None
     rows = Message.objects.filter(session_id=turn.session_id, turn=turn).live()
-    own = _take(list(_shown(rows).order_by("seq")[:ROWS]))
+    own = _take(list(_shown(rows).order_by("-seq")[:TURN_ROWS]))[::-1]
     if not own and (turn.first_seq is None or Message.objects.filter(turn=turn).exists()):
         return None  # it has not begun, or all of it is out of the context
     is_past = turn.session_id != turn.chat.current_id
@@ -335,7 +336,9 @@ class Bunch:
     chats: list[Listed] = field(default_factory=list)
 
 
-def sidebar(user_id: int, current: Chat | None = None, *, archived: bool = False) -> list[Bunch]:
+def sidebar(
+    user_id: int, current: Chat | None = None, *, archived: bool = False, limit: int = LISTED
+) -> list[Bunch]:
     """The newest chats of a person, pinned ones first, grouped by when somebody last wrote."""
     busy = Turn.objects.filter(session_id=OuterRef("current_id"), status__in=BUSY_TURN)
     chats = (
@@ -349,7 +352,7 @@ def sidebar(user_id: int, current: Chat | None = None, *, archived: bool = False
     )
     today = timezone.localdate()
     bunches: dict[str, Bunch] = {}
-    for chat in chats[:LISTED]:
+    for chat in chats[:limit]:
         key, title = _bunch(chat, today=today.toordinal())
         is_current = current is not None and chat.pk == current.pk
         bunches.setdefault(key, Bunch(key, title)).chats.append(

@@ -22,6 +22,7 @@ from sessions_app.models import Chat
 
 from . import fragments, selectors, words
 
+LIST_PAGES: Final = 40  # of the list of chats
 COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
 
 
@@ -184,7 +185,11 @@ def sidebar(request: HttpRequest) -> HttpResponse:
     with contextlib.suppress(ValueError):
         current = selectors.chat_of(user.pk, UUID(request.GET.get("chat", "")))
     archived = request.GET.get("archived") == "1"
-    return HttpResponse(fragments.sidebar_html(user, current, archived=archived))
+    asked = request.GET.get("pages", "1")
+    pages = min(int(asked), LIST_PAGES) if asked.isdecimal() and len(asked) < 9 else 1
+    return HttpResponse(
+        fragments.sidebar_html(user, current, archived=archived, pages=max(1, pages))
+    )
 
 
 # --- Changes of a chat ---------------------------------------------------------------------------
@@ -261,7 +266,7 @@ def undelete(request: HttpRequest, uid: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def model(request: HttpRequest, uid: UUID) -> HttpResponse:
-    """Answer a chat with another model from the next call on."""
+    """Answer a chat with another model from the next turn on."""
     chosen = request.POST.get("endpoint", "")
     if not chosen.isdecimal() or len(chosen) > 18:
         return JsonResponse({"message": _("This model does not exist any more.")}, status=400)

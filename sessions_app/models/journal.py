@@ -60,6 +60,7 @@ class Periodic(models.Model):
     name = models.CharField(max_length=40, primary_key=True)
     last_run_at = models.DateTimeField()
     busy_until = models.DateTimeField(null=True, blank=True)
+    busy_by = models.CharField(max_length=200, blank=True, default="")  # who runs it
 
     def __str__(self) -> str:
         return self.name

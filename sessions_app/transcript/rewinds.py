@@ -7,7 +7,7 @@ follows that row: bringing one back takes the present one out.
 
 from __future__ import annotations
 
-from django.db.models import Count, Max, QuerySet, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from hermes.lib.db import DbNow
 from sessions_app import domain
@@ -81,7 +81,7 @@ def _step_out(
     first = ranges[0][0]
     if after_seq is None:
         before = Message.objects.filter(session=session, seq__lt=first).live()
-        after_seq = before.aggregate(seq=Max("seq"))["seq"] or 0
+        after_seq = before.order_by("-seq").values_list("seq", flat=True).first() or 0
     _recount(session, live, -1, from_seq=first)
     made = [
         Rewind(

@@ -106,5 +106,9 @@ socket.addEventListener("frame", ({ detail }) => taken(detail));
 socket.addEventListener("state", ({ detail: { state: now, code } }) => {
   if (now === "lost" && code === 1009) tooBig();
   document.documentElement.dataset.connection = now;
+  if (now === "over") { // nothing that is sent from here on would arrive
+    setBusy(false);
+    for (const each of document.querySelectorAll(".composer button[type=submit]")) each.disabled = true;
+  }
 });
 socket.connect();

@@ -6,6 +6,7 @@ import { closeMenus, openDialog, sheet, toast } from "./dialogs.js";
 const list = $("#chats"), menu = $("#row-menu");
 let timer = 0;
 let archived = false;
+let pages = 1; // of the list
 let isRunning = () => false;
 let chosen = null; // the row whose menu is open
 
@@ -13,7 +14,7 @@ export function refresh(soon = 200) {
   clearTimeout(timer);
   timer = setTimeout(async () => {
     try {
-      const html = await get(`/sidebar/?chat=${config.chat}${archived ? "&archived=1" : ""}`);
+      const html = await get(`/sidebar/?chat=${config.chat}${archived ? "&archived=1" : ""}${pages > 1 ? `&pages=${pages}` : ""}`);
       const focused = list.contains(document.activeElement) ? document.activeElement.closest(".row")?.dataset.chat : null;
       const top = list.scrollTop;
       list.innerHTML = html;
@@ -118,6 +119,7 @@ export function rename(uid, title) {
 export function sidebar(running) {
   isRunning = running;
   list.addEventListener("click", (event) => {
+    if (event.target.closest("[data-act=chats-more]")) { pages += 1; refresh(0); return; }
     const button = event.target.closest("[data-act=row-menu]");
     if (!button) return;
     if (!menu.hidden && chosen === button.closest(".row")) closeMenu(); else openMenu(button);
@@ -127,7 +129,7 @@ export function sidebar(running) {
     if (!act || !chosen) return;
     const uid = chosen.dataset.chat;
     closeMenu();
-    if (act === "rename") { sheet("none"); rename(uid, $(".row__title", chosen).textContent.trim()); }
+    if (act === "rename") { sheet("none"); rename(uid, chosen.dataset.title); }
     if (act === "pin") change(uid, "pin", !("pinned" in chosen.dataset));
     if (act === "archive") change(uid, "archive", !archived);
     if (act === "delete") change(uid, "delete");
@@ -143,6 +145,7 @@ export function sidebar(running) {
     const button = event.target.closest("[data-act=toggle-archived]");
     if (!button) return;
     archived = !archived;
+    pages = 1;
     button.setAttribute("aria-pressed", String(archived));
     closeMenus();
     refresh(0);

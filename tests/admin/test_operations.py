@@ -127,8 +127,11 @@ def test_the_page_of_an_attempt_tells_its_moves_and_hides_what_was_said(client, 
     assert "<b>hold</b> · deferred" in page
     assert "<b>attempt queued</b>" in page
     assert "the secret" not in page
+    assert page.count("hidden:") == 1
     allowed.user_permissions.add(Permission.objects.get(codename="read_transcript"))
-    assert "the secret" in client.get(url).content.decode()
+    page = client.get(url).content.decode()
+    assert "the secret" in page
+    assert "hidden:" not in page
 
 
 class TestReason:

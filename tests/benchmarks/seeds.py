@@ -57,6 +57,7 @@ def long_session(messages: int, *, covered: int = 0, owner: Any = None) -> state
         client_turn_id="'seed' || g",
         text_hash="''",
     )
+    analyze()  # else each message's turn may be looked for row by row
     for row in Message.objects.filter(session=session):
         replicate(
             Message,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes.web import selectors
+from sessions_app import intake
 
 from . import costs, lengths, streams
 from .counting import rows_touched
@@ -49,6 +50,16 @@ def test_no_length_makes_the_server_read_more():
         assert other.rows <= 1.2 * one.rows + 2 * selectors.ROWS, (name, one, other)
         assert not other.scanned & set(LONG), (name, other)
         assert other.statements <= one.statements + 1, (name, one, other)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_no_length_makes_taking_the_last_exchange_back_read_more():
+    short, long = long_session(100), long_session(12_000)
+    analyze()
+    one, other = (rows_touched(lambda s=s: intake.rewind_to(**s.who)) for s in (short, long))
+
+    assert other.rows <= one.rows + 50, (one, other)
+    assert not other.scanned & set(LONG), other
 
 
 @pytest.mark.usefixtures("_quiet")

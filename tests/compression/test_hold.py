@@ -10,11 +10,13 @@ import pytest
 from compression_app import fence, intake, sweeps
 from compression_app.domain import Reason
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
+from hermes.lib.leases import renewer
 from sessions_app import intake as sessions
 from sessions_app import runner
 from sessions_app.models import Message, Session, Summary
 from tests import factories
 from tests.compression.conftest import newest_attempt, session_over_mark, until
+from tests.races.explorer import started
 from tests.scripted.behaviour import Behaviour
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("models")]
@@ -235,3 +237,20 @@ def test_a_lost_worker_is_found_by_the_sweep(scripted, worker, settings):
     assert not Summary.objects.exists()
     assert Cooldown.objects.get().kind == "flat"
     assert streak(state) == 0
+
+
+def test_a_worker_that_leaves_does_not_stay_for_a_hold(scripted, worker, settings):
+    settings.HERMES_TURN_HOLD_SECONDS = 60
+    scripted.script("fake-sum", default=Behaviour(text=SUMMARY, hold="go", hold_at=1))
+    state = session_over_mark()
+    turn = factories.say(state.chat, "hello")
+    held = started(lambda: runner.run_turns(turn.session_id))
+    until(lambda: newest_attempt() and newest_attempt().hold_started_at)
+    renewer.leave()
+    held.join(5)
+    renewer.stay()
+    scripted.release("go")
+
+    assert not held.is_alive()
+    turn.refresh_from_db()
+    assert turn.status == "queued"

@@ -19,10 +19,16 @@ from tests import factories
 from tests.compression.conftest import session_over_mark, until
 from tests.scripted.behaviour import Behaviour
 from tests.servers import Run
-from tests.socket.conftest import Worker, processes, socket_environment
+from tests.socket.conftest import (
+    Worker,
+    _standing,
+    processes,
+    socket_environment,
+    standing_environment,
+)
 from tests.states import violations
 
-__all__ = ["processes", "socket_environment"]
+__all__ = ["_standing", "processes", "socket_environment", "standing_environment"]
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

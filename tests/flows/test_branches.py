@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessions_app import intake, runner
-from sessions_app.domain import Code, Refused
 from sessions_app.invariants import check_invariants
-from sessions_app.models import Chat, Message, Turn
+from sessions_app.models import Chat, Message
 from tests import factories
 from tests.scripted.behaviour import Behaviour, Call
 

@@ -74,6 +74,16 @@ def test_a_sweep_that_died_does_not_block_for_ever():
             assert is_due
 
 
+def test_a_sweep_whose_process_was_killed_is_over():
+    me = Owner.me()
+    with periodic.due("work", 0):
+        with periodic.due("work", 0) as beside:
+            assert not beside
+        Periodic.objects.update(busy_by=str(Owner(me.host, me.boot, me.pid, "1")))
+        with periodic.due("work", 60, force=True) as is_due:
+            assert is_due
+
+
 def test_the_whole_sweep_runs_and_hints(monkeypatch):
     hinted = []
     monkeypatch.setattr(sweeps.tasks, "hint_turns", hinted.append)

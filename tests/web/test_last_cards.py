@@ -75,3 +75,15 @@ def test_a_tab_that_came_in_between_is_sent_only_the_answer():
     state = begun()
     call(state)
     assert "html" not in end_of(Tab(state))
+
+
+def test_a_turn_of_very_many_calls_is_shown_with_its_answer():
+    tab = Tab(begun())
+    asked = tuple(ToolCall(f"c{n}", "current_time", "{}") for n in range(220))
+    assert transcript.append_step(tab.state.claimed, Step(calls=asked))
+    for each in asked:
+        assert transcript.append_result(tab.state.claimed, each, Done("noon"))
+    shown = end_of(tab)["html"]
+
+    assert "running" not in shown
+    assert "It is noon." in shown

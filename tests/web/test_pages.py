@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -339,6 +340,24 @@ def test_the_list_is_grouped_and_marked():
     assert not bunches[2].chats[0].is_unread
 
 
+def test_every_chat_of_many_can_be_reached():
+    user = factories.person()
+    Chat.objects.bulk_create(
+        Chat(key=f"k{n}", owner=user, title=f"chat {n}.", begun_at=timezone.now())
+        for n in range(selectors.LISTED + 20)
+    )
+    client = signed_in(user)
+    first = client.get("/sidebar/").content.decode()
+    more = client.get("/sidebar/?pages=2").content.decode()
+
+    assert first.count("row__link") == selectors.LISTED
+    assert "Show more chats" in first
+    assert more.count("row__link") == selectors.LISTED + 20
+    assert "Show more chats" not in more
+    for odd in ("0", "-1", "x", "\u00b2", "9" * 30):
+        assert client.get("/sidebar/", {"pages": odd}).status_code == 200
+
+
 def test_renaming_pinning_archiving_deleting_and_back():
     chat = answered(factories.chat()).chat
     client = signed_in(chat.owner)
@@ -441,6 +460,20 @@ def test_an_answer_longer_than_a_page_is_shown_whole(monkeypatch):
     page = selectors.page_of(Session.objects.get(chat=chat))
 
     assert (len(page.groups), page.has_more) == (1, False)
+
+
+def test_a_pause_that_is_too_long_to_wait_for_is_told_with_its_end():
+    chat = factories.chat()
+    turn = answered(chat)
+    fail(turn, "rate")
+    until = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+    Turn.objects.filter(pk=turn.pk).update(retry_at=until)
+    page = signed_in(chat.owner).get(f"/chats/{chat.uid}/").content.decode()
+
+    assert 'datetime="2031-05-04T' in page
+    assert "It asks for no new try before" in page
+    assert "Try again in a moment" not in page
+    assert "starts by itself" not in page
 
 
 def test_the_probes_answer():

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0003_operations'),
+        ('sessions_app', '0004_sweep_owner'),
     ]
 
     operations = [
