@@ -138,6 +138,10 @@ def test_t5_echo_done_is_told_once(product, state, scripted):
     assert len(facts.told(state.chat)) == 1
     assert "finished with exit code 0" in facts.told(state.chat)[0]
     assert "\ndone\n" in facts.told(state.chat)[0]
+    report = Message.objects.get(kind="completion")
+    took = (report.created_at - event.happened_at).total_seconds()
+    print(f"\nexit to transcript: {took:.2f} s")
+    assert took < 10
     assert scripted.violations() == []
 
 
