@@ -49,7 +49,8 @@ def _sender() -> str:
     found = "django"
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.startswith(str(env.BASE)) and "/tests/" not in path:
+        is_ours = path.startswith(str(env.BASE)) and "/.venv/" not in path
+        if is_ours and "/tests/" not in path:
             short = path[len(str(env.BASE)) + 1 : -3].replace("/", ".")
             found = f"{short}.{frame.f_code.co_name}"
             if not any(each in path for each in PASSED_OVER):
