@@ -20,20 +20,25 @@ __all__ = ["scripted"]
 WINDOW = 8_000
 
 
-@pytest.fixture
-def models(db, scripted, settings):
-    """The scripted chat model with a small window, and the scripted summary model."""
-    settings.HERMES_PROVIDER_BACKOFF_SECONDS = 0.01
-    settings.HERMES_TURN_HOLD_SECONDS = 0.3
-    for role, model, window in (("chat", "fake-chat", WINDOW), ("summary", "fake-sum", 32_000)):
+def register_models(scripted, window: int = WINDOW) -> None:
+    """Make the scripted server the chat model, with this window, and the summary model."""
+    for role, model, size in (("chat", "fake-chat", window), ("summary", "fake-sum", 32_000)):
         intake.register_endpoint(
             name=model,
             base_url=scripted.base_url,
             api_key="k",
             model=model,
-            window=window,
+            window=size,
             role=role,
         )
+
+
+@pytest.fixture
+def models(db, scripted, settings):
+    """The scripted chat model with a small window, and the scripted summary model."""
+    settings.HERMES_PROVIDER_BACKOFF_SECONDS = 0.01
+    settings.HERMES_TURN_HOLD_SECONDS = 0.3
+    register_models(scripted)
     return scripted
 
 

@@ -20,6 +20,7 @@ from hermes.lib import hints
 from sessions_app import intake, runner, transcript
 from sessions_app.models import Message, Session, Summary
 from tests import factories
+from tests.compression.conftest import register_models
 from tests.scripted.behaviour import Behaviour, Rule
 from tests.states import State, violations
 
@@ -38,15 +39,7 @@ FACTS = [
 @pytest.fixture
 def models(db, scripted, settings):
     settings.HERMES_PROVIDER_BACKOFF_SECONDS = 0.01
-    for role, model, window in (("chat", "fake-chat", WINDOW), ("summary", "fake-sum", 32_000)):
-        intake.register_endpoint(
-            name=model,
-            base_url=scripted.base_url,
-            api_key="k",
-            model=model,
-            window=window,
-            role=role,
-        )
+    register_models(scripted, WINDOW)
     return scripted
 
 

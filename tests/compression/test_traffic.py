@@ -13,10 +13,9 @@ import pytest
 import redis
 
 from compression_app.models import CompactionAttempt
-from sessions_app import intake
 from sessions_app.models import Message, Summary, Turn
 from tests import factories
-from tests.compression.conftest import session_over_mark, until
+from tests.compression.conftest import register_models, session_over_mark, until
 from tests.scripted.behaviour import Behaviour
 from tests.servers import Run
 from tests.socket.conftest import (
@@ -44,15 +43,7 @@ THINKING = Behaviour(text=SUMMARY, reasoning="hm " * int(THINKS * 5), tokens_per
 
 @pytest.fixture
 def state(scripted):
-    for role, model, window in (("chat", "fake-chat", 8_000), ("summary", "fake-sum", 32_000)):
-        intake.register_endpoint(
-            name=model,
-            base_url=scripted.base_url,
-            api_key="k",
-            model=model,
-            window=window,
-            role=role,
-        )
+    register_models(scripted)
     scripted.script("fake-chat", default=Behaviour(text="ok"))
     scripted.script("fake-sum", default=THINKING)
     return session_over_mark()

@@ -14,10 +14,9 @@ import pytest
 from django.db import connection
 
 from compression_app.models import CompressionState
-from sessions_app import intake
 from sessions_app.models import Message
 from tests import factories
-from tests.compression.conftest import session_over_mark
+from tests.compression.conftest import register_models, session_over_mark
 from tests.founding.vocabulary import Conversation, wait_for
 from tests.scripted.behaviour import Behaviour
 from tests.scripted.fixtures import scripted
@@ -45,15 +44,7 @@ STREAMS_ON = Behaviour(text=SUMMARY, reasoning="let me see", hold="let it go", h
 
 @pytest.fixture
 def conversation(scripted, socket_environment, processes, tmp_path) -> Conversation:
-    for role, model, window in (("chat", "fake-chat", 8_000), ("summary", "fake-sum", 32_000)):
-        intake.register_endpoint(
-            name=model,
-            base_url=scripted.base_url,
-            api_key="k",
-            model=model,
-            window=window,
-            role=role,
-        )
+    register_models(scripted)
     scripted.script("fake-chat", default=Behaviour(text="ok"))
     scripted.script("fake-sum", default=STREAMS_ON)
     state = session_over_mark()
