@@ -182,7 +182,11 @@ class OpenAIChatStream:
             )
             try:
                 response = stack.enter_context(
-                    client.chat.completions.with_streaming_response.create(**self._body())
+                    # What may be long goes in as it is: the client would copy every message and
+                    # every argument key by key, which takes longer than sending them.
+                    client.chat.completions.with_streaming_response.create(
+                        model=self._model.model, messages=(), stream=True, extra_body=self._body()
+                    )
                 )
             except openai.APIStatusError as error:
                 if self._learned(refusal := _refusal(error)):
@@ -203,11 +207,7 @@ class OpenAIChatStream:
 
     def _body(self) -> dict[str, Any]:
         refused = self._model.refused
-        body: dict[str, Any] = {
-            "model": self._model.model,
-            "messages": wire(self._request.messages),
-            "stream": True,
-        }
+        body: dict[str, Any] = {"messages": wire(self._request.messages)}
         if _USAGE not in refused:
             body["stream_options"] = {"include_usage": True}
         if self._request.max_tokens is not None:
