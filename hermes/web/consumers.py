@@ -59,6 +59,7 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
         self._n = 0
         self._is_accepted = self._is_open = self._is_closed = self._has_place = False
         self._is_stale = self._sidebar_moved = False
+        self._hinted = 0  # a version of the session that is said to be there
         self._woken = asyncio.Event()
         self._stream: Stream | None = None
         self._thoughts: list[Frame] = []
@@ -161,9 +162,10 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
 
     # --- What the hub calls
 
-    def wake(self, *, rows: bool = False, sidebar: bool = False) -> None:
-        """Send what is new; with ``rows``, read first."""
+    def wake(self, *, rows: bool = False, sidebar: bool = False, version: int = 0) -> None:
+        """Send what is new; with ``rows``, or while it is behind ``version``, read first."""
         self._is_stale = self._is_stale or rows
+        self._hinted = max(self._hinted, version)
         self._sidebar_moved = self._sidebar_moved or sidebar
         self._woken.set()
 
@@ -202,7 +204,9 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
             self._woken.clear()
             if self._unacked.is_behind:
                 continue  # an ack wakes us; what is then the case is read then
-            if self._is_stale:
+            # A look that was under way may have seen by now what a hint was about.
+            hinted, self._hinted = self._hinted, 0
+            if self._is_stale or hinted > self.cursor.version:
                 self._is_stale = False
                 try:
                     await self._sync(None)

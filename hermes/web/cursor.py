@@ -160,6 +160,7 @@ class Fold:
     mark: str  # what the poll compares
     summary: int | None  # the current one
     pill: Mapping[str, Any]
+    due_at: int = 0  # tokens below which the size of the context has no say in it
     elapsed: float | None = None
     preview: Mapping[str, Any] | None = None
     notices: Sequence[Mapping[str, Any]] = ()  # each with the ``key`` under which it is told once

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from django.db import connection
 
-# What moves a pill without moving its session: progress, a cooldown that is over, a pause.
+# What moves a pill without moving its session: progress, a hold, a cooldown that is over, a pause.
 _MARK: Final = """
 concat_ws('|',
-    (SELECT a.id || '.' || a.progress FROM compression_app_compactionattempt a
+    (SELECT concat_ws('.', a.id, a.status, a.progress, a.hold_started_at IS NOT NULL,
+                      a.hold_released_at IS NOT NULL)
+     FROM compression_app_compactionattempt a
      WHERE a.session_id = s.id ORDER BY a.id DESC LIMIT 1),
     'until', (SELECT max(k.id) FROM compression_app_cooldown k
      WHERE k.session_id = s.id AND k.cleared_at IS NULL AND k.until > statement_timestamp()),

@@ -68,8 +68,8 @@ class Socket(Protocol):
     chat_id: int
     cursor: Cursor
 
-    def wake(self, *, rows: bool = False, sidebar: bool = False) -> None:
-        """Send what is new; with ``rows``, read first."""
+    def wake(self, *, rows: bool = False, sidebar: bool = False, version: int = 0) -> None:
+        """Send what is new; with ``rows``, or while it is behind ``version``, read first."""
 
     def reasoning(self, event: dict[str, Any]) -> None:
         """Pass thinking aloud on."""
@@ -281,8 +281,8 @@ class Hub:
         """Take one hint."""
         match event:
             case {"type": "session.moved", "session": session, "version": version}:
-                sockets = self._sessions.get(session, ())
-                self._wake([s for s in sockets if s.cursor.version < version], rows=True)
+                for socket in list(self._sessions.get(session, ())):
+                    socket.wake(version=version)
             case {"type": "chat.moved", "chat": chat}:
                 self._wake(self._chats.get(chat, ()), rows=True)
             case {"type": "turn.delta", "turn": turn, "run": run, "session": session}:

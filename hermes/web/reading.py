@@ -126,21 +126,24 @@ def look(
             reason = _reason(cursor, session)
         if turns is None:
             turns, reason = [], reason or "resync"
-        busy = None if session is None else _busy(session)
-        live = _live(busy) if busy is not None else None
+        busy = None
+        if session is not None:
+            busy = _busy(session, turns if cursor.session == session.pk else ())
+        live = _live(busy, cursor, stream) if busy is not None else None
         known = {turn.id for turn in turns}
         is_new = busy is not None and busy.id not in known and not cursor.knows(busy)
         if reason is None and busy is not None and is_new:
             turns.append(_with_content(busy, cursor, stream))
         ended = reason is not None or any(turn.status in ENDED for turn in turns)
+        moved = reason is None and chat.version != cursor.chat_version
         whole = _whole(viewer, chat, session, cursor.html) if reason is not None else None
         fold = None
         if session is not None:
-            fold = _folding(chat, session, cursor, is_whole=whole is not None)
+            may_stand = reason is None and not ended and not moved
+            fold = _folding(chat, session, cursor, is_whole=whole is not None, may_stand=may_stand)
             turns = [_held(turn, busy) for turn in turns]
         if whole is not None and fold is not None:
             whole = {**whole, "preview": fold.preview}
-        moved = reason is None and chat.version != cursor.chat_version
         seen = Seen(
             chat=chat.pk,
             session=None if session is None else session.pk,
@@ -179,8 +182,20 @@ def _held(turn: TurnSeen, busy: TurnSeen | None) -> TurnSeen:
     return replace(turn, until=busy.until) if is_same and busy is not None else turn
 
 
-def _folding(chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool) -> Fold:
-    """How summarising stands, and what of it this socket has to be told."""
+def _folding(
+    chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool, may_stand: bool
+) -> Fold:
+    """How summarising stands, and what of it this socket has to be told.
+
+    ``may_stand`` says that nothing was read anew and no turn has ended: then, while its mark is the
+    same, what was told of it still holds.
+    """
+    mark = numbers.mark_of(session.pk)
+    told_before = cursor.fold
+    if told_before is not None and may_stand:
+        is_same = (told_before.mark, told_before.summary) == (mark, session.summary_id)
+        if is_same and not summaries.is_due(session, told_before.due_at):
+            return told_before
     it = summaries.standing(session, model_for(chat.endpoint_id).window)
     pill = it.pill
     told = None if cursor.fold is None else cursor.fold.pill
@@ -195,9 +210,10 @@ def _folding(chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool) ->
         known = cursor.fold.preview if is_known and cursor.fold is not None else None
         preview = known or summaries.preview(it, metering.split(session))
     return Fold(
-        mark=numbers.mark_of(session.pk),
+        mark=mark,
         summary=session.summary_id,
         pill=pill,
+        due_at=it.due_at,
         elapsed=summaries.elapsed(pill),
         preview=preview,
         notices=[
@@ -285,19 +301,26 @@ def closed_blocks(splitter: rendering.BlockSplitter, text: str, base: int) -> li
     ]
 
 
-def _busy(session: Session) -> TurnSeen | None:
-    found = Turn.objects.filter(session=session, status__in=BUSY_TURN).first()
-    if found is None:
-        return None
-    busy = _turn(found)
+def _busy(session: Session, changed: Sequence[TurnSeen] | None) -> TurnSeen | None:
+    """The turn that runs or waits; there is at most one, so that a changed one is it."""
+    busy = next((turn for turn in changed or () if turn.status in BUSY_TURN), None)
+    if busy is None:
+        found = Turn.objects.filter(session=session, status__in=BUSY_TURN).first()
+        if found is None:
+            return None
+        busy = _turn(found)
     if busy.status == TurnStatus.RUNNING and not busy.started:
         busy = replace(busy, until=_time(summaries.held_until(session.pk, busy.id)))
     return busy
 
 
-def _live(turn: TurnSeen) -> Live | None:
+def _live(turn: TurnSeen, cursor: Cursor, stream: Stream | None) -> Live | None:
+    """The text of the running turn, as far as rows have it; what is followed is not read again."""
     if turn.status != TurnStatus.RUNNING or not turn.started:
         return None
+    is_followed = stream is not None and cursor.follows(turn.id, turn.run)
+    if is_followed and stream is not None and stream.base == cursor.base == turn.base:
+        return Live(turn.id, turn.run, turn.base, "")
     return Live(turn.id, turn.run, turn.base, stored(turn.id, turn.run, turn.base))
 
 

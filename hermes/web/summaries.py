@@ -64,6 +64,7 @@ class Standing:
     attempt: CompactionAttempt | None
     retry_at: datetime | None  # when an automatic attempt may be opened again
     blocked: Reason | None  # what keeps a session that is due from being summarised by itself
+    due_at: int  # tokens from which on it is due
     is_over: bool = False  # … and it is above the hard mark
 
     @property
@@ -84,9 +85,10 @@ def standing(session: Session, window: int) -> Standing:
     size = transcript.context_tokens(session)
     soft = domain.mark(window, settings.HERMES_SOFT_MARK)
     hard = domain.mark(window, settings.HERMES_HARD_MARK)
+    due_at = min(soft, hard)
     is_many = session.live_count >= settings.HERMES_MESSAGE_LIMIT
     is_busy = attempt is not None and attempt.status in domain.OPEN
-    if not is_busy and (size >= min(soft, hard) or is_many):
+    if not is_busy and is_due(session, due_at):
         is_over = size >= hard or is_many
         facts, _reach, reason = outlook.judged(
             session, Trigger.HARD if is_over else Trigger.SOFT, window
@@ -94,7 +96,13 @@ def standing(session: Session, window: int) -> Standing:
         blocked = reason if reason in outlook.BLOCKING else None
         if blocked is Reason.PROVIDER_BREAKER:
             retry_at = max(filter(None, (retry_at, facts.provider_until)))
-    return Standing(session, window, attempt, retry_at, blocked, is_over)
+    return Standing(session, window, attempt, retry_at, blocked, due_at, is_over)
+
+
+def is_due(session: Session, due_at: int) -> bool:
+    """Whether a session has so many tokens, or so many messages, that it should be summarised."""
+    is_many = session.live_count >= settings.HERMES_MESSAGE_LIMIT
+    return is_many or transcript.context_tokens(session) >= due_at
 
 
 def _attempt_pill(it: Standing) -> dict[str, Any] | None:
