@@ -198,7 +198,12 @@ def _call(
     specs = [tool.spec for tool in tools().values()]
     ratio = endpoints.ratios.of(model)
     window = int(model.window * window_share)
-    given = contexts.build(turn.session_id, window=window, tools=specs, ratio=ratio)
+    # As it was when the turn started; a summary that lands just now holds from the next call on.
+    session = turn.session if claimed.has_begun else None
+    claimed.has_begun = False
+    given = contexts.build(
+        turn.session_id, window=window, tools=specs, ratio=ratio, session=session
+    )
     stream = model.open(ChatRequest(given.messages, specs))
     reasoning: list[str] = []
     finished: Finished | None = None

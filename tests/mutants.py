@@ -108,8 +108,8 @@ MUTANTS = (
         "M8",
         "a message that is sent again is not recognised",
         "sessions_app/intake/turns.py",
-        "    known = Turn.objects.filter(chat=chat, client_turn_id=client_turn_id).first()\n",
-        "    known = None\n",
+        "    if known_id is not None:\n",
+        "    if False:\n",
         ("tests/faults/test_crashes.py::test_submit_is_stored_or_not_and_a_retry_makes_it_one",),
     ),
     Mutant(
@@ -179,8 +179,8 @@ MUTANTS = (
         "H1",
         "a turn is claimed without the session's lock",
         TURNS,
-        "    Session.objects.lock(session_id)\n    turn = (\n",
-        "    turn = (\n",
+        "    session = Session.objects.lock_with_summary(session_id)\n    turn = (\n",
+        "    session = Session.objects.get(pk=session_id)\n    turn = (\n",
         (
             "tests/races/test_interleavings.py::test_claim_and_claim",
             "tests/races/test_interleavings.py::test_claim_and_new",

@@ -89,6 +89,11 @@ class SessionQuerySet(LockingQuerySet["Session"]):
         """Sessions that have not ended."""
         return self.filter(ended_at=None)
 
+    def lock_with_summary(self, pk: int) -> Session:
+        """The session, locked, with its summary, which is not."""
+        found = self.select_related("summary").select_for_update(no_key=True, of=("self",))
+        return found.get(pk=pk)
+
     def lock_all(self, chat_id: int) -> list[Session]:
         """The sessions of a chat, by id, locked; called with the chat locked."""
         return list(self.filter(chat_id=chat_id).order_by("pk").select_for_update(no_key=True))

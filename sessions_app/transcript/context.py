@@ -34,14 +34,20 @@ class Context:
 
 
 def build(
-    session_id: int, *, window: int, tools: Sequence[ToolSpec], ratio: float = 1.0
+    session_id: int,
+    *,
+    window: int,
+    tools: Sequence[ToolSpec],
+    ratio: float = 1.0,
+    session: Session | None = None,
 ) -> Context:
     """The context of a session for a model with this window.
 
     ``ratio`` is what this model counts for each estimated token; a margin covers the rest of the
-    estimate's error.
+    estimate's error. ``session`` saves reading it where the caller has just written it.
     """
-    session = Session.objects.select_related("summary").get(pk=session_id)
+    if session is None:
+        session = Session.objects.select_related("summary").get(pk=session_id)
     system = settings.HERMES_SYSTEM_PROMPT
     fixed = tokens.estimate(system) + sum(tool_tokens(tool) for tool in tools)
     head = [ChatMessage(Role.SYSTEM, system)]

@@ -40,6 +40,7 @@ class Claimed:
     turn: Turn
     lease: Lease
     window: int = 0  # of the model that will answer; set by the runner
+    has_begun: bool = False  # ``turn.session`` is as ``start`` has just left it
 
     @property
     def facts(self) -> domain.TurnFacts:
@@ -81,10 +82,10 @@ def context_tokens(session: Session) -> int:
 @transaction.atomic
 def claim(session_id: int) -> Claimed | None:
     """Take the next queued turn of a session, or None if one runs or waits, or none is queued."""
-    Session.objects.lock(session_id)
+    session = Session.objects.lock_with_summary(session_id)
     turn = (
         Turn.objects.filter(session_id=session_id, status__in=sorted(domain.OPEN_TURN))
-        .select_related("session__summary", "chat")
+        .select_related("chat")
         .order_by(
             Case(When(status=TurnStatus.QUEUED, then=Value(1)), default=Value(0)),
             "rank",
@@ -110,7 +111,7 @@ def claim(session_id: int) -> Claimed | None:
     )
     if not landed:
         return None
-    turn.fence_token, turn.status = token, TurnStatus.RUNNING
+    turn.session, turn.fence_token, turn.status = session, token, TurnStatus.RUNNING
     return Claimed(turn, Lease(turn.pk, token))
 
 
@@ -126,7 +127,7 @@ def start(claimed: Claimed) -> bool:
     A turn whose session has ended meanwhile is cancelled here, unstarted.
     """
     turn = claimed.turn
-    session = Session.objects.lock(turn.session_id)
+    session = Session.objects.lock_with_summary(turn.session_id)
     if session.ended_at is not None:
         Turn.objects.advance(
             turn.pk,
@@ -156,6 +157,7 @@ def start(claimed: Claimed) -> bool:
     )
     rows.publish(session)
     turn.first_seq, turn.session = first_seq, session
+    claimed.has_begun = True
     return True
 
 
