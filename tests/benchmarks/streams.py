@@ -9,7 +9,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +53,8 @@ class Flow:
 class Arrived:
     """When text came, in seconds since it was asked for."""
 
+    text: str = ""  # what was said
+    began: float = 0.0  # when, by the clock of the wall
     pieces: list[tuple[float, int]] = field(default_factory=list)  # (when, characters by then)
     ended: float = 0.0
 
@@ -80,12 +82,12 @@ class Timed(Client):
         """Say something and take the whole answer, which must be ``expected``."""
         self.stamps.clear()
         self.frames.clear()
+        arrived, reached = Arrived(text, time.time()), 0
         began = time.perf_counter()
         told = await self.submit(text, seconds=seconds)
         assert told["type"] == "turn.accepted", told
         done = await self.ended(told["turn"], seconds)
         assert (done.answer, self.faults) == (expected, []), (done.status, self.faults)
-        arrived, reached = Arrived(), 0
         for at, frame in self.stamps:
             if frame.get("turn") != told["turn"]:
                 continue
@@ -109,7 +111,7 @@ async def bare(base_url: str, text: str, expected: str) -> Arrived:
         f"Authorization: Bearer k\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
-    arrived, said = Arrived(), ""
+    arrived, said = Arrived(text, time.time()), ""
     began = time.perf_counter()
     writer.write(head.encode() + body)
     while (line := await reader.readline()) and line != b"data: [DONE]\n":
@@ -181,27 +183,43 @@ def register(model: RemoteScripted, *, small: int) -> None:
         )
 
 
-async def _round(product: Product, flow: Flow, streams: int) -> tuple[list[Arrived], list[Arrived]]:
+async def _round(
+    product: Product, flow: Flow, streams: int, number: int
+) -> tuple[list[Arrived], list[Arrived]]:
     """So many bare streams at once, then as many through the product."""
-    text, expected = "tell me all of it", flow.answer()
+    expected = flow.answer()
     base = product.model.base_url
-    alone = await asyncio.gather(*(bare(base, text, expected) for _ in range(streams)))
+    asked = [f"tell me all of it, {number}.{each}" for each in range(streams)]
+    alone = await asyncio.gather(*(bare(base, f"{text}a", expected) for text in asked))
     clients = await product.opened(streams)
-    through = await asyncio.gather(*(client.timed(text, expected) for client in clients))
+    through = await asyncio.gather(
+        *(client.timed(f"{text}b", expected) for client, text in zip(clients, asked, strict=True))
+    )
     for client in clients:
         await client.close()
     return list(alone), list(through)
 
 
+def on_the_way(streams: list[Arrived], sent: Mapping[str, float], marks: range) -> list[float]:
+    """For each stream and mark: seconds from the model's first word to the one at the mark."""
+    return [one.began + one.when(mark) - sent[one.text] for one in streams for mark in marks]
+
+
 async def turn_times(product: Product, flow: Flow, streams: int) -> tuple[Compared, list[float]]:
-    """Turn times against bare ones, and by how much later each word came than it did bare."""
+    """Turn times against bare ones, and how much longer than bare each word was on its way.
+
+    The way of a word begins where the model sends it: how late a turn started is not in it.
+    """
     compared, late = Compared(), []
     marks = range(10, len(flow.answer()), 50)
-    for _ in range(flow.rounds):
-        alone, through = await _round(product, flow, streams)
+    for number in range(flow.rounds):
+        alone, through = await _round(product, flow, streams, number)
         compared.add([one.ended for one in alone], [one.ended for one in through])
-        usual = {mark: statistics.median(one.when(mark) for one in alone) for mark in marks}
-        late += [one.when(mark) - usual[mark] for one in through for mark in marks]
+        sent = {one["user"]: one["first_at"] for one in product.model.requests("fake-chat")}
+        for mark in marks:
+            each = range(mark, mark + 1)
+            usual = statistics.median(on_the_way(alone, sent, each))
+            late += [one - usual for one in on_the_way(through, sent, each)]
     return compared, late
 
 
@@ -279,7 +297,7 @@ async def _figures(product: Product, flow: Flow, say: Callable[[str], None]) -> 
         what = f"turn time against the bare stream, {streams} at once"
         found.append(compared.figure(id, what, target, tokens=flow.tokens, rate=flow.rate))
     value = round(1000 * percentile(late, 0.95), 1)
-    what = f"text later than bare, p95, {streams} at once"
+    what = f"text later than the model sent it, p95, {streams} at once"
     found.append(Figure("B03", what, value, 120, "ms", rounds=flow.rounds))
     say(f"{flow.crowd} streams …")
     most, at_once = await most_connections(product, flow)
