@@ -14,7 +14,7 @@ from hermes.lib.db import DbNow, retrying
 from hermes.lib.hints import enqueue_on_commit
 from sessions_app import domain, tasks, transcript
 from sessions_app.domain import Code, Refused, TurnSource, TurnStatus
-from sessions_app.models import Chat, ClientRequest, ModelEndpoint, Session, Turn
+from sessions_app.models import Chat, ModelEndpoint, Session, Turn
 
 from . import owned
 
