@@ -49,7 +49,7 @@ class Policy:
     """What the settings open beyond public addresses over https."""
 
     allow_loopback: bool = False
-    allowed_hosts: frozenset[str] = frozenset()  # may lead into a private network
+    allowed_hosts: frozenset[str] = frozenset()  # may be in a private network, also over http
 
     @classmethod
     def of(cls, *, allow_loopback: bool, allowed_hosts: Iterable[str] = ()) -> Policy:
@@ -98,7 +98,9 @@ write the address out, such as 192.0.2.1.
     except httpx2.InvalidURL as error:
         raise BadAddress(f"This is not an address that can be read: {error}") from None
     if url.scheme not in {"https", "http"}:
-        raise BadAddress("The address must begin with https:// (or http:// on this machine).")
+        raise BadAddress(
+            "The address must begin with https://, or http:// within your own network."
+        )
     host = url.raw_host.decode("ascii").removesuffix(".")
     port = (443 if url.scheme == "https" else 80) if url.port is None else url.port
     if not 1 <= port <= 65535:
@@ -220,8 +222,12 @@ def check_addresses(base: BaseURL, addresses: Sequence[IP], policy: Policy) -> N
         raise BadAddress(
             f"“{base.host}” is in a private network. Add it to HERMES_MODEL_HOSTS to allow it."
         )
-    if not base.secure and reaches != {Reach.LOOPBACK}:
-        raise BadAddress("http:// is for this machine only; use https:// for all others.")
+    if not base.secure and Reach.PUBLIC in reaches:
+        # A key and a conversation would cross networks of others in the clear.
+        raise BadAddress(
+            "http:// is for this machine and for hosts of HERMES_MODEL_HOSTS in your own network; "
+            "use https:// for all others."
+        )
 
 
 def resolve(base: BaseURL) -> Resolved:

@@ -135,7 +135,7 @@ def test_loopback_opens_by_its_setting_also_over_http() -> None:
         assert "HERMES_ALLOW_LOOPBACK_MODELS" in refusal(url)
 
 
-def test_a_private_host_opens_by_its_name_and_over_https_only(
+def test_a_private_host_opens_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolving(monkeypatch, ["10.1.2.3"])
@@ -143,12 +143,18 @@ def test_a_private_host_opens_by_its_name_and_over_https_only(
     assert "HERMES_MODEL_HOSTS" in refusal("https://llm.lan/v1", allowed_hosts=["other.lan"])
     check_base_url("https://LLM.lan./v1", allow_loopback=False, allowed_hosts=["llm.lan"])
     check_base_url("https://10.1.2.3/v1", allow_loopback=False, allowed_hosts=["10.1.2.3"])
-    assert "https" in refusal("http://llm.lan/v1", allowed_hosts=["llm.lan"])
+    check_base_url("http://llm.lan/v1", allow_loopback=False, allowed_hosts=["llm.lan"])
+    assert "HERMES_MODEL_HOSTS" in refusal("http://llm.lan/v1", allow_loopback=True)
 
 
 def test_http_to_a_public_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, ["8.8.8.8"])
+    named = ["api.example.org"]
     assert "https" in refusal("http://api.example.org/v1", allow_loopback=True)
+    assert "https" in refusal("http://api.example.org/v1", allowed_hosts=named)
+    resolving(monkeypatch, ["10.1.2.3", "8.8.8.8"])
+    assert "https" in refusal("http://api.example.org/v1", allowed_hosts=named)
+    resolving(monkeypatch, ["8.8.8.8"])
     check_base_url("https://api.example.org/v1", allow_loopback=False, allowed_hosts=())
 
 
