@@ -50,14 +50,15 @@ def create_chat(*, user_id: int, key: str | None = None, title: str = "") -> Cha
 def new_session(*, chat_id: int, user_id: int, client_id: str, actor: str = "") -> dict[str, Any]:
     """End the open session and begin a fresh one, once per client id (``/new``).
 
-    The running turn ends with what it has; waiting messages come back as drafts in the reply.
+    The running turn ends with what it has; waiting messages come back as drafts in the reply, and
+    behind what the chat already keeps as its draft.
     """
     chat = owned.lock_chat(chat_id, user_id)
 
     def act() -> dict[str, Any]:
         drafts = _end_current(chat, EndReason.SESSION_RESET, actor=actor)
         session = owned.begin_session(chat, BegunBy.USER)
-        chat.draft = "\n\n".join(drafts)
+        _add_drafts(chat, drafts)
         transcript.publish_chat(chat, "draft")
         transcript.publish(session)
         return {"session": session.pk, "number": session.number, "drafts": drafts}
@@ -145,13 +146,18 @@ def choose_endpoint(*, chat_id: int, user_id: int, endpoint_id: int | None) -> C
     return chat
 
 
+def _add_drafts(chat: Chat, drafts: list[str]) -> None:
+    """Keep messages that were not answered, behind those that came back before."""
+    chat.draft = "\n\n".join([chat.draft, *drafts] if chat.draft else drafts)
+
+
 @retrying
 @transaction.atomic
 def delete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
     """End and hide a chat; it can be brought back for 30 days, and waiting messages as drafts."""
     chat = owned.lock_chat(chat_id, user_id)
     drafts = _end_current(chat, EndReason.DELETED, actor=actor)
-    chat.draft = "\n\n".join([chat.draft, *drafts] if chat.draft else drafts)
+    _add_drafts(chat, drafts)
     chat.deleted_at = DbNow()
     transcript.publish_chat(chat, "deleted_at", "draft")
     return chat

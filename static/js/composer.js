@@ -120,7 +120,8 @@ export function tooBig() {
 
 export function back(text) {
   if (!text) return;
-  if (!box.value.includes(text)) box.value = box.value ? `${text}\n\n${box.value}` : text;
+  if (text.includes(box.value)) box.value = text;
+  else if (!box.value.includes(text)) box.value = `${text}\n\n${box.value}`;
   grow();
   keepDraft();
 }

@@ -49,6 +49,17 @@ def test_new_ends_the_session_and_gives_waiting_messages_back():
     assert not Turn.objects.filter(status="queued").exists()
 
 
+def test_a_second_new_session_keeps_what_came_back_from_the_first():
+    chat = factories.chat()
+    who = {"chat_id": chat.pk, "user_id": chat.owner_id}
+    factories.say(chat, "first")
+    intake.new_session(**who, client_id="n1")
+    intake.new_session(**who, client_id="n2")
+    chat.refresh_from_db()
+
+    assert chat.draft == "first"
+
+
 def test_a_chat_that_comes_back_has_its_waiting_messages_as_drafts():
     chat = factories.chat()
     who = {"chat_id": chat.pk, "user_id": chat.owner_id}
