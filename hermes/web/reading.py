@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib import auth
 from django.db import connection, transaction
 from django.db.models import Max
+from django.db.models.functions import Length
 from django.utils.module_loading import import_string
 
 from hermes.lib.db import retrying
@@ -28,8 +29,9 @@ from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChu
 from . import fragments, metering, numbers, rendering, summaries
 from .cursor import ENDED, Closed, Cursor, Fold, Live, Seen, Stream, TurnSeen
 from .limits import FRAME_BYTES
+from .selectors import SIGNS
 
-MESSAGES: Final = 200  # the newest, for clients without html
+MESSAGES: Final = 200  # the newest, for clients without html; fewer where they are long
 CATCH_UP: Final = 50  # changed turns; above it everything is told anew
 RETRIED: Final = frozenset({"rate", "overloaded", "unreachable", "cut", "stalled", "internal"})
 
@@ -362,11 +364,23 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
     if html:
         told["html"] = fragments.log_html(chat, viewer.user_id)
     elif session is not None:
-        newest = Message.objects.filter(session=session).live().order_by("-seq")[:MESSAGES]
-        told["messages"] = [message_part(each) for each in reversed(newest)]
+        told["messages"] = _newest(session)
     else:
         told["messages"] = []
     return told
+
+
+def _newest(session: Session) -> list[dict[str, Any]]:
+    """The newest messages of the context, the oldest first: so many, and so much text, at most."""
+    live = Message.objects.filter(session=session).live()
+    sizes = live.order_by("-seq").annotate(size=Length("text")).values_list("seq", "size")
+    first, room = 0, SIGNS
+    for number, (seq, size) in enumerate(sizes[:MESSAGES]):
+        room -= size
+        if number and room < 0:
+            break
+        first = seq
+    return [message_part(each) for each in live.filter(seq__gte=first).order_by("seq")]
 
 
 def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:

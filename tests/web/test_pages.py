@@ -11,10 +11,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from hermes.web import fragments, selectors
+from hermes.web import fragments, reading, selectors
 from sessions_app import intake, runner
 from sessions_app.models import Chat, Message, ModelEndpoint, Rewind, Session, Turn
 from tests import factories
+from tests.web.folding import Told
 from tests.web.payloads import BASE
 from tests.web.safety import problems
 
@@ -451,6 +452,19 @@ def test_long_answers_make_a_page_of_few_turns(monkeypatch):
     assert [group.first_seq for group in page.groups] == [7]
     assert page.has_more
     assert [group.first_seq for group in older.groups] == [5]
+
+
+def test_a_program_is_told_of_few_messages_where_they_are_long(monkeypatch):
+    monkeypatch.setattr(reading, "SIGNS", 700)
+    chat = factories.chat()
+    for _ in range(4):
+        answered(chat, "!say 100 words")
+    (hello,) = [each for each in Told(chat, html=False).frames if each["type"] == "hello"]
+
+    assert [each["seq"] for each in hello["messages"]] == [7, 8]
+    monkeypatch.setattr(reading, "SIGNS", 10)
+    (hello,) = [each for each in Told(chat, html=False).frames if each["type"] == "hello"]
+    assert [each["seq"] for each in hello["messages"]] == [8]
 
 
 def test_an_answer_longer_than_a_page_is_shown_whole(monkeypatch):
