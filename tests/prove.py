@@ -63,6 +63,7 @@ STEPS = (
         "… while the worker is killed -9 three times",
         EXACT + "the_worker_is_killed_three_times",
     ),
+    suite("many", "200 sockets, opened ten times, on one pool", "tests/socket/test_many.py"),
     suite("crash", "a crash at every statement", "tests/faults/test_crashes.py"),
     suite("races", "all orders with at most two preemptions", "tests/races"),
     suite(
