@@ -56,6 +56,7 @@ class Mutant:
 
 TURNS = "sessions_app/transcript/turns.py"
 ENDS = "sessions_app/transcript/ends.py"
+VERDICTS = "tests/processes/test_verdicts.py::"
 HOLD = "tests/compression/test_hold.py::TestDeferred::"
 
 MUTANTS = (
@@ -268,6 +269,57 @@ MUTANTS = (
         'Turn.objects.filter(session_id=session_id).exclude(status="failed")'
         '.exclude(status="cancelled").exclude(status="interrupted").exclude(status="completed")',
         ("tests/benchmarks/test_smoke.py::test_no_length_makes_the_server_read_more",),
+    ),
+    Mutant(
+        "M6",
+        "news is delivered whatever a person has closed meanwhile",
+        "processes_app/domain/judge.py",
+        "    if is_closed or (facts.tip is not None and facts.tip.end is EndClass.USER):\n",
+        "    if False:\n",
+        (
+            "tests/founding/test_completions.py"
+            "::test_t3_nothing_is_injected_into_a_session_that_was_reset",
+        ),
+    ),
+    Mutant(
+        "M7",
+        "news counts as delivered before its turn has started",
+        "processes_app/verdicts.py",
+        "if turn is not None and turn.started_at is not None:",
+        "if turn is not None:",
+        (VERDICTS + "test_a_turn_that_was_reset_before_it_started_is_judged_again",),
+    ),
+    Mutant(
+        "P4",
+        "a child is known by its pid alone",
+        "processes_app/files.py",
+        "return bool(self.start) and process_start(self.pid) == self.start",
+        "return process_start(self.pid) is not None",
+        ("tests/processes/test_supervisor.py::test_a_recycled_pid_is_not_signalled",),
+    ),
+    Mutant(
+        "P1",
+        "a result counts as taken although it never stood in the transcript",
+        "processes_app/facts.py",
+        "    if results.exists():\n",
+        "    if True:\n",
+        (VERDICTS + "test_take_only_for_an_ended_process_and_a_running_turn",),
+    ),
+    Mutant(
+        "P2",
+        "a second finisher writes an end and its news again",
+        "processes_app/intake/processes.py",
+        "    if not landed:\n        return False\n    _record(process, process.status, end.status",
+        "    _record(process, process.status, end.status",
+        ("tests/races/test_completions.py::test_end_and_end",),
+    ),
+    Mutant(
+        "P3",
+        "a process can start for a session that was reset meanwhile",
+        "processes_app/intake/processes.py",
+        "if session.ended_at is not None or row is None or row.fence_token != turn.run:",
+        "if row is None:",
+        ("tests/processes/test_intake.py::test_nothing_starts_for_a_turn_that_is_over",),
     ),
 )
 
