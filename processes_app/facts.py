@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet
 
 from sessions_app.domain import (
     END_CLASS,
@@ -47,6 +48,24 @@ def concerned(address: str, stamps: Iterable[str | None]) -> list[int]:
         found |= {chat_id for chat_id, _ in rows}
         ahead = {by for _, by in rows if by} - seen
     return sorted(found)
+
+
+def looked_at(chats: Collection[Chat], stamps: Iterable[str | None]) -> QuerySet[Session]:
+    """The sessions of locked chats that verdicts about these stamps look at.
+
+    The stamped ones, whoever delegated them, and what came behind those that a person has not
+    closed: however often somebody began afresh before, that is not read again.
+    """
+    named = {stamp for stamp in stamps if stamp} | {chat.delegated_by or "" for chat in chats}
+    wanted = Q(pk__in=[chat.current_id for chat in chats if chat.current_id])
+    of_chats = Session.objects.filter(chat_id__in=[chat.pk for chat in chats])
+    for pk, chat_id, number, end in of_chats.filter(key__in=named).values_list(
+        "pk", "chat_id", "number", "end_reason"
+    ):
+        is_closed = end is not None and END_CLASS[EndReason(end)] is EndClass.USER
+        behind = Q(chat_id=chat_id, number__gt=number)
+        wanted |= Q(pk=pk) if is_closed else Q(pk=pk) | behind
+    return of_chats.filter(wanted)
 
 
 @dataclass

@@ -22,17 +22,13 @@ def settle_started(turn_id: int, source: str, **_: Any) -> None:
 @receiver(signals.turn_ended)
 def follow_ended(turn_id: int, session_id: int, **_: Any) -> None:
     """What belongs to an ended turn is ended, and news that it did not tell is judged again."""
-    intake.end_of_turn(turn_id)
-    intake.settle_soon(turn_id=turn_id)
-    intake.follow_delegation(session_id=session_id)
+    intake.follow_turn(session_id=session_id, turn_id=turn_id)
 
 
 @receiver(signals.turn_committed)
 def follow_committed(session_id: int, turn_id: int, **_: Any) -> None:
     """A person was answered, or a delegated agent has finished: held news may go on."""
-    intake.end_of_turn(turn_id)
-    intake.follow_delegation(session_id=session_id)
-    intake.settle_held(session_id=session_id)
+    intake.follow_turn(session_id=session_id, turn_id=turn_id)
 
 
 @receiver(signals.session_ended)

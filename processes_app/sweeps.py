@@ -10,6 +10,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Substr
 
 from hermes.lib.db import DbNow
 from sessions_app import periodic
@@ -103,14 +104,14 @@ def end_untaken() -> int:
 
 def wake_for_ended() -> int:
     """Turns that wait for a process that has ended go on."""
-    waiting = Turn.objects.filter(status=TurnStatus.WAITING, wait_key__startswith="process:")
-    found = 0
-    for key in list(waiting.order_by("pk").values_list("wait_key", flat=True)[:BATCH]):
-        ended = ProcessRecord.objects.filter(uid=key.partition(":")[2]).exclude(
-            status__in=sorted(domain.ACTIVE)
-        )
-        found += sum(runner.wake(pk) for pk in ended.values_list("pk", flat=True))
-    return found
+    prefix = domain.process_key("")
+    ended = ProcessRecord.objects.filter(uid=OuterRef("uid")).exclude(
+        status__in=sorted(domain.ACTIVE)
+    )
+    waiting = Turn.objects.filter(status=TurnStatus.WAITING, wait_key__startswith=prefix)
+    ready = waiting.annotate(uid=Substr("wait_key", len(prefix) + 1)).filter(Exists(ended))
+    found = list(ready.order_by("pk").values_list("pk", "wait_key")[:BATCH])
+    return sum(runner.resume(pk, key) for pk, key in found)
 
 
 def expire_old() -> int:

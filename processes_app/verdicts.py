@@ -20,7 +20,7 @@ from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import intake as chats
 from sessions_app import transcript
 from sessions_app.domain import OPEN_TURN, TurnStatus
-from sessions_app.models import Chat, History, Session, Turn
+from sessions_app.models import Chat, History, Turn
 
 from . import domain
 from .domain import (
@@ -36,7 +36,7 @@ from .domain import (
     Retry,
     Verdict,
 )
-from .facts import Ground, concerned
+from .facts import Ground, concerned, looked_at
 from .models import UNSETTLED, CompletionEvent, ProcessRecord
 
 logger = logging.getLogger(__name__)
@@ -111,10 +111,11 @@ def settle(address: str) -> Settled:
 
 def _lock(address: str, stamps: Iterable[str | None], processes: Iterable[int]) -> Ground:
     """Lock chats, sessions and processes, each by id, and read them afterwards."""
-    ids = concerned(address, stamps)
+    keys = list(stamps)
+    ids = concerned(address, keys)
     locked = Chat.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
     found = {chat.pk: chat for chat in locked}
-    sessions = Session.objects.filter(chat_id__in=ids).order_by("pk")
+    sessions = looked_at(found.values(), keys).order_by("pk")
     by_key = {each.key: each for each in sessions.select_for_update(no_key=True)}
     rows = ProcessRecord.objects.filter(pk__in=set(processes)).order_by("pk")
     list(rows.select_for_update(no_key=True).values_list("pk"))

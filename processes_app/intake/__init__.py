@@ -26,6 +26,7 @@ from .processes import (
     take,
     unsent_input,
 )
+from .turns import follow_turn
 
 __all__ = [
     "Ask",
@@ -42,6 +43,7 @@ __all__ = [
     "expire",
     "follow_delegation",
     "follow_delegations",
+    "follow_turn",
     "import_running",
     "mark_sent",
     "note_kill_failed",

@@ -8,14 +8,19 @@ from processes_app.models import UNSETTLED, CompletionEvent
 from sessions_app.models import Session
 
 
-def settle_soon(*, session_key: str = "", turn_id: int | None = None) -> int:
-    """Hint that news of a session or a turn is to be looked at; how many addresses have any."""
+def settle_soon(
+    *, session_key: str = "", turn_id: int | None = None, but: str | None = None
+) -> int:
+    """Hint that news of a session or a turn is to be looked at; how many addresses have any.
+
+    The address ``but`` is left out: it has been hinted already.
+    """
     rows = CompletionEvent.objects.filter(status__in=UNSETTLED)
     if turn_id is not None:
         rows = rows.filter(turn_id_meant=turn_id)
     else:
         rows = rows.filter(origin_session=session_key)
-    addresses = set(rows.order_by().values_list("origin_chat", flat=True).distinct())
+    addresses = set(rows.order_by().values_list("origin_chat", flat=True).distinct()) - {but}
     for address in addresses:
         enqueue(tasks.deliver, address)
     return len(addresses)

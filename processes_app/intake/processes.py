@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.db.models import QuerySet
 
 from hermes.lib.db import DbNow, db_now, retrying
 from hermes.lib.hints import chat_group, enqueue_on_commit, push_on_commit
@@ -249,12 +250,16 @@ def take(process_id: int, turn: TurnFacts, call_id: str) -> bool:
     return verdicts.take(process_id, turn_id=turn.turn_id, run=turn.run, call_id=call_id)
 
 
-def end_of_turn(turn_id: int) -> int:
-    """Ask for the end of what belongs to a turn that has ended; return how many."""
-    rows = ProcessRecord.objects.active().filter(
+def left_by(turn_id: int) -> QuerySet[ProcessRecord]:
+    """The foreground commands of a turn that run, and whose end nobody has asked for."""
+    return ProcessRecord.objects.active().filter(
         turn_id_meant=turn_id, is_foreground=True, kill_asked_at=None
     )
-    left = list(rows.values_list("pk", flat=True))
+
+
+def end_of_turn(turn_id: int) -> int:
+    """Ask for the end of what belongs to a turn that has ended; return how many."""
+    left = list(left_by(turn_id).values_list("pk", flat=True))
     if not left or Turn.objects.filter(pk=turn_id, status__in=sorted(chats.OPEN_TURN)).exists():
         return 0
     return sum(ask_kill(pk, by=KillBy.TURN) for pk in left)

@@ -77,6 +77,7 @@ class Chat(models.Model):
             ),
             models.Index("deleted_at", name="chat_deleted", condition=Q(deleted_at__isnull=False)),
             models.Index("touched_at", name="chat_touched"),
+            models.Index("id", name="chat_delegated", condition=Q(delegated_by__isnull=False)),
         ]
         permissions = [("read_transcript", "Can read the text of other people's chats")]
 
