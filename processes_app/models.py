@@ -282,7 +282,11 @@ class CompletionEvent(models.Model):
             models.Index("origin_session", "status", name="completion_of_session"),
             models.Index("status", "reason", F("settled_at").desc(), name="completion_by_reason"),
         ]
-        permissions = [("settle_completion", "Can deliver, show or discard completions by hand")]
+        permissions = [
+            ("redeliver_completion", "Can have dropped completions judged again"),
+            ("show_completion", "Can show completions quietly"),
+            ("discard_completion", "Can discard completions"),
+        ]
 
     def __str__(self) -> str:
         return f"completion {self.pk}"
@@ -333,6 +337,7 @@ class Approval(models.Model):
             models.Index("origin_chat", name="approval_always", condition=Q(answer="always")),
             models.Index("until", name="approval_pending", condition=Q(status="pending")),
         ]
+        permissions = [("revoke_approval", "Can take back what other people always allow")]
 
     def __str__(self) -> str:
         return f"approval {self.pk}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
@@ -20,7 +20,7 @@ from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import intake as chats
 from sessions_app import transcript
 from sessions_app.domain import OPEN_TURN, TurnStatus
-from sessions_app.models import Chat, History, Turn
+from sessions_app.models import Chat, History, Session, Turn
 
 from . import domain
 from .domain import (
@@ -41,6 +41,10 @@ from .models import UNSETTLED, CompletionEvent, ProcessRecord
 
 logger = logging.getLogger(__name__)
 
+# What operators may do to an event, by where it stands.
+REDELIVERABLE: Final = frozenset({EventStatus.DROPPED, EventStatus.QUIET})
+SHOWABLE: Final = frozenset({EventStatus.PENDING, EventStatus.DROPPED})
+DISCARDABLE: Final = frozenset({EventStatus.PENDING, EventStatus.QUIET})
 BATCH: Final = 200  # events looked at in one transaction
 
 
@@ -111,15 +115,22 @@ def settle(address: str) -> Settled:
 
 def _lock(address: str, stamps: Iterable[str | None], processes: Iterable[int]) -> Ground:
     """Lock chats, sessions and processes, each by id, and read them afterwards."""
-    keys = list(stamps)
-    ids = concerned(address, keys)
-    locked = Chat.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
-    found = {chat.pk: chat for chat in locked}
-    sessions = looked_at(found.values(), keys).order_by("pk")
-    by_key = {each.key: each for each in sessions.select_for_update(no_key=True)}
+    ground = _ground(address, list(stamps), is_locked=True)
     rows = ProcessRecord.objects.filter(pk__in=set(processes)).order_by("pk")
     list(rows.select_for_update(no_key=True).values_list("pk"))
-    return Ground(address, db_now(), found, by_key)
+    return ground
+
+
+def _ground(address: str, stamps: Collection[str | None], *, is_locked: bool) -> Ground:
+    """Chats, then the sessions that these stamps concern; as they are now, or locked."""
+    chats_found = Chat.objects.filter(pk__in=concerned(address, stamps)).order_by("pk")
+    if is_locked:
+        chats_found = chats_found.select_for_update(no_key=True)
+    found = {chat.pk: chat for chat in chats_found}
+    sessions = looked_at(found.values(), stamps).order_by("pk")
+    if is_locked:
+        sessions = sessions.select_for_update(no_key=True)
+    return Ground(address, db_now(), found, {each.key: each for each in sessions})
 
 
 def _lock_events(pks: Iterable[int]) -> list[CompletionEvent]:
@@ -367,7 +378,7 @@ def _locked(event_id: int) -> CompletionEvent | None:
 def redeliver(event_id: int, *, actor: str, why: str) -> bool:
     """Have a dropped or quiet event judged again; False if it is neither."""
     event = _locked(event_id)
-    if event is None or event.status not in {EventStatus.DROPPED, EventStatus.QUIET}:
+    if event is None or event.status not in REDELIVERABLE:
         return False
     _move(
         event,
@@ -388,12 +399,29 @@ def redeliver(event_id: int, *, actor: str, why: str) -> bool:
 @retrying
 @transaction.atomic
 def show_quietly(event_id: int, *, actor: str, why: str) -> bool:
-    """Show a pending or dropped event in its session without a turn; False if it is neither."""
+    """Show a pending or dropped event in its session without a turn.
+
+    False if it is neither, or there is no session to show it in.
+    """
     event = _locked(event_id)
-    if event is None or event.status not in {EventStatus.PENDING, EventStatus.DROPPED}:
+    if event is None or event.status not in SHOWABLE:
         return False
-    _quieten(event, QuietReason.OPERATOR, event.origin_session, why=why, actor=actor)
+    session = place_of(event)
+    if session is None:
+        return False
+    _quieten(event, QuietReason.OPERATOR, session, why=why, actor=actor)
     return True
+
+
+def place_of(event: CompletionEvent) -> str | None:
+    """The session in which news can be shown: its own, without a stamp its chat's; None if gone."""
+    rows = Session.objects.filter(key=event.origin_session)
+    if event.origin_session is None:
+        rows = Session.objects.filter(
+            pk__in=Chat.objects.filter(key=event.origin_chat).values("current")
+        )
+    found: str | None = rows.values_list("key", flat=True).first()
+    return found
 
 
 @retrying
@@ -401,18 +429,24 @@ def show_quietly(event_id: int, *, actor: str, why: str) -> bool:
 def discard(event_id: int, *, actor: str, why: str) -> bool:
     """Drop a pending or quiet event for an operator; False if it is neither."""
     event = _locked(event_id)
-    if event is None or event.status not in {EventStatus.PENDING, EventStatus.QUIET}:
+    if event is None or event.status not in DISCARDABLE:
         return False
     _drop(event, DropReason.DISCARDED, why=why, actor=actor)
     return True
 
 
-@retrying
-@transaction.atomic
-def foresee(event_id: int) -> Verdict | None:
-    """What the table would say of an event now, for a dry run; None if it is gone or delivered."""
-    event = CompletionEvent.objects.filter(pk=event_id).select_related("process").first()
-    if event is None or event.status in {EventStatus.DELIVERED, EventStatus.CONSUMED}:
-        return None
-    ground = _lock(event.origin_chat, [event.origin_session], [])
-    return domain.judge(ground.facts(event))
+def foresee(event_ids: Iterable[int]) -> Mapping[int, Verdict]:
+    """What the table would say of events now, for a dry run; nothing is locked or written.
+
+    Only those that can be judged again are in it: what was delivered or consumed stays so.
+    """
+    rows = CompletionEvent.objects.filter(pk__in=list(event_ids), status__in=REDELIVERABLE)
+    by_address: dict[str, list[CompletionEvent]] = {}
+    for event in rows.select_related("process").order_by("pk"):
+        event.waits_since = None  # as it is when it is judged again
+        by_address.setdefault(event.origin_chat, []).append(event)
+    found: dict[int, Verdict] = {}
+    for address, events in by_address.items():
+        ground = _ground(address, [event.origin_session for event in events], is_locked=False)
+        found |= {event.pk: domain.judge(ground.facts(event)) for event in events}
+    return found

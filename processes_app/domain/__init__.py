@@ -16,6 +16,7 @@ from .judge import (
     Quiet,
     Retry,
     Verdict,
+    in_words,
     judge,
 )
 from .outcomes import approval_key, is_listed, outcome, process_key, script_of, signal_name
@@ -93,6 +94,7 @@ __all__ = [
     "approval_key",
     "fenced",
     "frame",
+    "in_words",
     "is_listed",
     "is_text",
     "judge",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from sessions_app.domain import EndClass
 
@@ -97,6 +97,27 @@ class Consumed:
 
 
 Verdict: TypeAlias = Deliver | Quiet | Retry | Drop | Consumed
+
+
+def in_words(verdict: Verdict) -> str:
+    """A verdict as operators read it, the same for all events that fare alike.
+
+    >>> in_words(Drop(DropReason.CLOSED_BY_USER)), in_words(Deliver("a"))
+    ('dropped: closed_by_user', 'delivered in a turn')
+    """
+    match verdict:
+        case Deliver(session):
+            return "delivered in a turn" if session else "delivered in a new session of its chat"
+        case Quiet(_, reason):
+            return f"shown quietly: {reason}"
+        case Retry(_, held):
+            return f"waits: {held}"
+        case Drop(dropped_for):
+            return f"dropped: {dropped_for}"
+        case Consumed():
+            return "consumed: the agent has the result"
+        case unreachable:
+            assert_never(unreachable)
 
 
 def judge(facts: Facts) -> Verdict:

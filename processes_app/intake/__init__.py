@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .approvals import answer, ask, expire, open_approvals, revoke, standing
+from .approvals import answer, ask, expire, open_approvals, revoke, revoke_for_operator, standing
 from .delegations import follow_delegation, follow_delegations
 from .events import discard, redeliver, settle_held, settle_soon, show_quietly
 from .processes import (
@@ -15,6 +15,7 @@ from .processes import (
     end_of_session,
     end_of_turn,
     import_running,
+    kill_for_operator,
     mark_sent,
     note_kill_failed,
     note_tail,
@@ -45,6 +46,7 @@ __all__ = [
     "follow_delegations",
     "follow_turn",
     "import_running",
+    "kill_for_operator",
     "mark_sent",
     "note_kill_failed",
     "note_tail",
@@ -54,6 +56,7 @@ __all__ = [
     "record_start",
     "redeliver",
     "revoke",
+    "revoke_for_operator",
     "send_input",
     "settle_held",
     "settle_soon",

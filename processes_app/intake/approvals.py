@@ -15,6 +15,7 @@ from processes_app.domain import Answer, ApprovalStatus
 from processes_app.models import Approval
 from sessions_app import domain as chats
 from sessions_app.domain import TurnFacts, TurnStatus
+from sessions_app.intake import record_operation
 from sessions_app.models import Chat, History, Session, Turn
 
 
@@ -138,9 +139,20 @@ def expire(*, approval_id: int) -> bool:
 @transaction.atomic
 def revoke(*, approval_id: int, owner_id: int, actor: str = "") -> bool:
     """Take an Always of one's own back; False if there is none."""
-    rows = Approval.objects.filter(
-        pk=approval_id, owner_id_meant=owner_id, answer=Answer.ALWAYS, revoked_at=None
-    )
+    return _revoke(Approval.objects.filter(pk=approval_id, owner_id_meant=owner_id), actor)
+
+
+@transaction.atomic
+def revoke_for_operator(*, approval_id: int, actor: str, reason: str) -> bool:
+    """Take somebody's Always back; False if there is none."""
+    if not _revoke(Approval.objects.filter(pk=approval_id), actor):
+        return False
+    record_operation(subject=f"approval:{approval_id}", what="revoke", actor=actor, reason=reason)
+    return True
+
+
+def _revoke(rows: QuerySet[Approval], actor: str) -> bool:
+    rows = rows.filter(answer=Answer.ALWAYS, revoked_at=None)
     approval = rows.first()
     if approval is None or not rows.update(revoked_at=DbNow()):
         return False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hermes.lib.hints import enqueue
+from django.db import transaction
+
+from hermes.lib.hints import enqueue, enqueue_on_commit
 from processes_app import tasks, verdicts
 from processes_app.models import UNSETTLED, CompletionEvent
+from sessions_app import intake as chats
 from sessions_app.models import Session
 
 
@@ -32,24 +35,35 @@ def settle_held(*, session_id: int) -> int:
     return 0 if key is None else settle_soon(session_key=key)
 
 
+@transaction.atomic
 def redeliver(*, event_id: int, actor: str, why: str) -> bool:
     """Have a dropped or quiet event judged again, for an operator; False if it is neither."""
-    return _then_hint(event_id, verdicts.redeliver(event_id, actor=actor, why=why))
+    if not verdicts.redeliver(event_id, actor=actor, why=why):
+        return False
+    _record(event_id, "redeliver", actor, why)
+    rows = CompletionEvent.objects.filter(pk=event_id)
+    for address in rows.values_list("origin_chat", flat=True):
+        enqueue_on_commit(tasks.deliver, address)
+    return True
 
 
+@transaction.atomic
 def show_quietly(*, event_id: int, actor: str, why: str) -> bool:
-    """Show a pending or dropped event without a turn, for an operator; False if it is neither."""
-    return verdicts.show_quietly(event_id, actor=actor, why=why)
+    """Show a pending or dropped event without a turn, for an operator; False if it cannot be."""
+    if not verdicts.show_quietly(event_id, actor=actor, why=why):
+        return False
+    _record(event_id, "show", actor, why)
+    return True
 
 
+@transaction.atomic
 def discard(*, event_id: int, actor: str, why: str) -> bool:
     """Drop a pending or quiet event, for an operator; False if it is neither."""
-    return verdicts.discard(event_id, actor=actor, why=why)
+    if not verdicts.discard(event_id, actor=actor, why=why):
+        return False
+    _record(event_id, "discard", actor, why)
+    return True
 
 
-def _then_hint(event_id: int, landed: bool) -> bool:
-    if landed:
-        rows = CompletionEvent.objects.filter(pk=event_id)
-        for address in rows.values_list("origin_chat", flat=True):
-            enqueue(tasks.deliver, address)
-    return landed
+def _record(event_id: int, what: str, actor: str, why: str) -> None:
+    chats.record_operation(subject=f"completion:{event_id}", what=what, actor=actor, reason=why)

@@ -20,6 +20,7 @@ from processes_app.domain import EventKind, KillBy, ProcessReason, ProcessStatus
 from processes_app.models import Approval, CompletionEvent, ProcessInput, ProcessRecord
 from sessions_app import domain as chats
 from sessions_app.domain import TurnFacts, TurnStatus
+from sessions_app.intake import record_operation
 from sessions_app.models import Chat, History, Session, Turn
 
 TAIL_KEPT: Final = 4000  # characters of output in the row
@@ -217,6 +218,16 @@ def ask_kill(process_id: int, *, by: KillBy, actor: str = "") -> bool:
     if process.host == "" and process.status == ProcessStatus.STARTING:
         record_end(process_id, End(ProcessStatus.FAILED_START, ProcessReason.HANDED_BACK))
     _show(process)
+    return True
+
+
+@retrying
+@transaction.atomic
+def kill_for_operator(*, process_id: int, actor: str, reason: str) -> bool:
+    """Ask for the end of somebody's process; False if it has ended, or that was asked before."""
+    if not ask_kill(process_id, by=KillBy.OPERATOR, actor=actor):
+        return False
+    record_operation(subject=f"process:{process_id}", what="kill", actor=actor, reason=reason)
     return True
 
 
