@@ -226,7 +226,7 @@ class Due(admin.SimpleListFilter):
 
 
 class Quiet(admin.SimpleListFilter):
-    """Events that are shown without a turn, by the reason; found by an index on where they stand."""
+    """Events that are shown without a turn, by the reason for it."""
 
     title, parameter_name = _("shown quietly because"), "quiet"
 

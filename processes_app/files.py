@@ -19,6 +19,7 @@ from hermes.lib.redaction import live
 
 from . import domain
 
+SECRET_MOST: Final = 512  # characters beside a cut that may be a part of a secret
 RECENT: Final = 32 * 1024  # bytes of output that a look at a running process reads
 
 
@@ -130,34 +131,36 @@ class Folder:
     def output(self) -> Output:
         """All of the output that is kept, as a person may read it.
 
-        It is redacted as a whole, before anything is cut. Behind a gap the first, half line is
-        left out: half a secret would not be found.
+        It is decoded and redacted as a whole, before anything is cut. Beside a gap the half lines
+        are left out: half a secret would not be found.
         """
-        head = _bytes(self.path / "log")
-        size, left_out, end = len(head), 0, b""
+        head, end, size, gap = _bytes(self.path / "log"), b"", 0, 0
         for number, (offset, path) in enumerate(self._pieces()):
             part = _bytes(path)
-            if number == 0 and offset > len(head):
-                left_out = offset - len(head)
-                whole = part.find(b"\n") + 1
-                left_out, part = left_out + whole, part[whole:]
-                size = offset + whole
+            if number == 0:
+                gap = max(0, offset - len(head))
             end += part
-            size += len(part)
+            size = offset + len(part)
+        if not gap:
+            head, end = head + end, b""
+        size = max(size, len(head))
         if not domain.is_text(head) or not domain.is_text(end):
-            return Output(f"(not text: {size} bytes)\n", size, left_out, is_text=False)
-        text = self._shown(head)
-        if left_out:
-            text += f"\n… {left_out} bytes not kept …\n"
-        return Output(text + self._shown(end), size, left_out, is_text=True)
+            return Output(f"(not text: {size} bytes)\n", size, gap, is_text=False)
+        if not gap:
+            return Output(self._shown(head), size, 0, is_text=True)
+        text = _without_last_line(self._shown(head))
+        rest = _without_first_line(self._shown(end))
+        return Output(f"{text}… {gap} bytes not kept …\n{rest}", size, gap, is_text=True)
 
     def recent(self) -> str:
         """The last of the output as a person may read it; costs the same however much there is."""
         pieces = [path for _, path in self._pieces()] or [self.path / "log"]
         raw = _last_bytes(pieces[-1])
-        if len(raw) == RECENT or len(pieces) > 1:
-            raw = raw[raw.find(b"\n") + 1 :]  # half a line may be half a secret
-        return self._shown(raw) if domain.is_text(raw) else "(not text)\n"
+        if not domain.is_text(raw):
+            return "(not text)\n"
+        text = self._shown(raw)
+        is_cut = len(raw) == RECENT or len(pieces) > 1
+        return _without_first_line(text) if is_cut else text
 
     @staticmethod
     def _shown(raw: bytes) -> str:
@@ -184,6 +187,18 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def _without_first_line(text: str) -> str:
+    """Redacted text behind a cut: half a secret may stand in its first line, and was not found."""
+    at = text.find("\n")
+    return text[at + 1 :] if at >= 0 else text[SECRET_MOST:]
+
+
+def _without_last_line(text: str) -> str:
+    """Redacted text before a cut, without the last line, for the same reason."""
+    at = text.rfind("\n")
+    return text[: at + 1] if at >= 0 else text[:-SECRET_MOST]
 
 
 def _last_bytes(path: Path) -> bytes:

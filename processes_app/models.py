@@ -158,6 +158,7 @@ class ProcessRecord(models.Model):
             exit_code=self.exit_code,
             signal_number=self.signal_number,
             kill_by=domain.KillBy(self.kill_by) if self.kill_by else None,
+            is_reported=self.sandbox == domain.UNCONFINED,
         )
 
     @property

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from . import domain
+
 INSIDE: Final = "/workspace"  # the chat's folder as a child under bwrap sees it
 LANDLOCK_NEEDED: Final = 6  # the version that also keeps signals and abstract sockets in
 SEARCH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -47,7 +49,7 @@ class Level(StrEnum):
 
     BWRAP = "bwrap"
     LANDLOCK = "landlock"
-    NONE = "none"
+    NONE = domain.UNCONFINED
 
 
 def bwrap_path() -> str | None:

@@ -28,8 +28,12 @@ def outcome(
     exit_code: int | None = None,
     signal_number: int | None = None,
     kill_by: KillBy | None = None,
+    is_reported: bool = False,
 ) -> str:
     """The end of a process in words, the true one and no other.
+
+    ``is_reported`` says that nothing kept the child from the file that tells its exit code, so
+    that this is what was reported, and no more.
 
     >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=3)
     'failed with exit code 3'
@@ -39,6 +43,8 @@ def outcome(
     'killed by the person'
     >>> outcome(ProcessStatus.LOST, ProcessReason.REBOOTED)
     'lost: the machine was restarted while it ran; its outcome is unknown'
+    >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=0, is_reported=True)
+    'finished with exit code 0, as reported'
     """
     match status:
         case ProcessStatus.STARTING:
@@ -61,11 +67,17 @@ def outcome(
         return "ended at its time limit"
     if reason is ProcessReason.TOO_MANY:
         return "ended because it made too many processes"
+    return f"{_code(exit_code, signal_number)}{', as reported' if is_reported else ''}"
+
+
+def _code(exit_code: int | None, signal_number: int | None) -> str:
     if signal_number is not None:
         return f"ended by {signal_name(signal_number)} from outside"
+    if exit_code is None:
+        return "ended without an exit code"
     if exit_code == 0:
         return "finished with exit code 0"
-    if exit_code is not None and exit_code > 128:  # as a shell tells of a child's signal
+    if exit_code > 128:  # as a shell tells of a child's signal
         return f"failed with exit code {exit_code} ({signal_name(exit_code - 128)})"
     return f"failed with exit code {exit_code}"
 

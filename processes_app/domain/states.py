@@ -61,6 +61,7 @@ class EventKind(StrEnum):
     DELEGATION = "async_delegation"  # a delegated agent has finished
 
 
+UNCONFINED: Final = "none"  # the level at which a child can write what is told of its end
 UNTRUSTED: Final = frozenset(  # tools whose results are words of programs and other agents
     {"run_command", "read_output", "wait_process", "send_input", "kill_process", "delegate"}
 )

@@ -57,10 +57,10 @@ def until_runs(process) -> ProcessRecord:
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("echo done", 0, "finished with exit code 0"),
-        ("exit 3", 3, "failed with exit code 3"),
-        ("true", 0, "finished with exit code 0"),
-        ("no-such-cmd-zz", 127, "failed with exit code 127"),
+        ("echo done", 0, "finished with exit code 0, as reported"),
+        ("exit 3", 3, "failed with exit code 3, as reported"),
+        ("true", 0, "finished with exit code 0, as reported"),
+        ("no-such-cmd-zz", 127, "failed with exit code 127, as reported"),
     ],
 )
 def test_an_end_has_its_true_exit_code(state, supervisor, command, code, words):
@@ -85,7 +85,7 @@ def test_a_signal_from_outside_is_named(state, supervisor):
     ended = until_ended(process)
 
     assert (ended.reason, ended.signal_number) == ("exited", 9)
-    assert ended.outcome == "ended by SIGKILL from outside"
+    assert ended.outcome == "ended by SIGKILL from outside, as reported"
 
 
 def test_a_time_limit_ends_it(state, supervisor):
@@ -227,6 +227,14 @@ def test_a_claim_without_a_shim_is_started_by_the_next_run(state, places):
     assert row(process).exit_code == 5
 
 
+@pytest.mark.skipif(sandbox.levels() == [sandbox.Level.NONE], reason="nothing confines here")
+def test_a_confined_child_cannot_have_written_its_own_exit_code(state, supervisor, settings):
+    settings.HERMES_SANDBOX = "auto"
+    ended = until_ended(start(state, "exit 3"))
+
+    assert ended.outcome == "failed with exit code 3"
+
+
 def test_big_output_is_capped_and_its_ends_are_kept(state, supervisor, settings):
     settings.HERMES_PROCESS_OUTPUT_BYTES = 64 * 1024
     ended = until_ended(start(state, "echo begin; yes 0123456789 | head -c 30000000; echo end"), 60)
@@ -240,6 +248,39 @@ def test_big_output_is_capped_and_its_ends_are_kept(state, supervisor, settings)
     assert text.endswith("end\n")
     assert "bytes not kept" in text
     assert ended.tail.endswith("end\n")
+
+
+@pytest.mark.timeout(600)
+def test_endless_output_costs_no_memory(state, supervisor):
+    """A gigabyte (less in the small size), text and binary at once: capped, and nobody grows."""
+    each = 2**30 // 2 if os.environ.get("HERMES_TEST_SIZE") == "full" else 2**26
+    before = _resident(os.getpid())
+    commands = (f"yes 0123456789 | head -c {each}", f"head -c {each} /dev/zero")
+    processes = [until_runs(start(state, f"sleep 1; {command}; echo end")) for command in commands]
+    shims = [Folder.of(process.uid).shim().pid for process in processes]
+    most = 0
+    while any(row(process).is_active for process in processes):
+        most = max(most, *(_resident(pid) for pid in shims))
+        time.sleep(0.05)
+    ended = [row(process) for process in processes]
+
+    print(f"\noutput: {2 * each >> 20} MiB, a shim took {most >> 20} MiB at most")
+    assert [one.output_bytes for one in ended] == [each + 4, each + 4]
+    assert 0 < most < 64 << 20
+    assert _resident(os.getpid()) - before < 64 << 20
+    for one in ended:
+        assert sum(path.stat().st_size for path in Folder.of(one.uid).path.glob("log*")) <= 1 << 20
+    assert ended[0].tail.endswith("end\n")
+    assert ended[1].tail == f"(not text: {each + 4} bytes)\n"
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has; 0 if it is gone."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_binary_output_is_said_to_be_none(state, supervisor):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
+from compression_app import prompts
+from compression_app import source as compaction
 from hermes.lib.db import db_now
-from processes_app import files, intake, sweeps
+from processes_app import files, intake, sweeps, tools
 from processes_app.domain import Answer
 from processes_app.models import Approval, CompletionEvent, ProcessRecord
 from sessions_app import intake as chats
 from sessions_app import sweeps as session_sweeps
-from sessions_app.models import Message, Turn
+from sessions_app import transcript
+from sessions_app.models import Message, Session, Summary, Turn
+from sessions_app.transcript.rows import append
 from tests import factories
 
 from . import facts
@@ -383,3 +388,57 @@ def _fill_in(model) -> None:
         return open_(request)
 
     model.open = fill
+
+
+def test_a_report_steers_although_a_summary_covers_it(state, world, model, settings):
+    """The mark is the row's own: after a compaction, and the next one, it is there still."""
+    settings.HERMES_COMMANDS = "allow-list"
+    settings.HERMES_ALLOWED_COMMANDS = ["echo *"]
+    run = ("run_command", {"command": "echo hi", "background": True})
+    model.script = [run, "started", run, "no"]
+    say(state)
+    world.until(lambda: facts.told(state.chat))
+    report = Message.objects.get(kind="completion")
+    approval = waiting_approval(state, world)
+    assert approval.is_steered
+
+    for _ in range(2):
+        session = Session.objects.get(pk=report.session_id)
+        source = compaction.read(session, session.last_seq, 100_000)
+        assert source.is_untrusted
+        assert not [said for said in source.said if said.seq == report.seq]
+        with transaction.atomic():
+            session = Session.objects.lock(session.pk)
+            draft = prompts.draft(source, "Goal\nDone\nNext step", 8_000)
+            transcript.apply_summary(session, draft, attempt_id=None, before=9, after=1)
+            transcript.publish(session)
+        assert Summary.objects.latest("pk").is_untrusted
+        assert prompts.UNTRUSTED in Summary.objects.latest("pk").text
+        turn = Turn.objects.select_related("chat", "session").get(pk=approval.turn_id_meant)
+        assert tools._steered(transcript.facts_of(turn)) == (True, False)
+        transcript_of_a_machine(session)
+    assert intake.answer(approval_id=approval.pk, owner_id=state.chat.owner_id, said=Answer.DENY)
+    world.until(lambda: facts.reporting(state.chat)[-1].finished_at)
+
+
+def transcript_of_a_machine(session) -> None:
+    """One more row, so that there is something to summarise again."""
+    with transaction.atomic():
+        locked = Session.objects.lock(session.pk)
+        append(locked, role="assistant", text="going on")
+        transcript.publish(locked)
+
+
+def test_a_person_who_speaks_after_a_report_is_obeyed(state, world, model, settings):
+    settings.HERMES_COMMANDS = "allow-list"
+    settings.HERMES_ALLOWED_COMMANDS = ["echo *"]
+    run = ("run_command", {"command": "echo hi", "background": True})
+    model.script = [run, "started", "I see", run, "started again", "I see"]
+    say(state)
+    world.until(lambda: facts.told(state.chat))
+    world.until(lambda: facts.reporting(state.chat)[-1].finished_at)
+    say(state, "once more")
+    world.until(lambda: status(state) == "completed")
+
+    assert not Approval.objects.exists()
+    assert ProcessRecord.objects.count() == 2
