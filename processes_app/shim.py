@@ -407,8 +407,9 @@ class Shim:
 
     def _send(self, number: int) -> None:
         """Signal the child's group, and whatever has left the group."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.child, number)
+        if self.status is None:  # once the child is reaped its number may be that of a stranger
+            with contextlib.suppress(OSError):
+                os.killpg(self.child, number)
         for pid in descendants():
             with contextlib.suppress(OSError):
                 os.kill(pid, number)

@@ -321,6 +321,58 @@ MUTANTS = (
         "if row is None:",
         ("tests/processes/test_intake.py::test_nothing_starts_for_a_turn_that_is_over",),
     ),
+    Mutant(
+        "P5",
+        "what a report asks for counts as the person's wish",
+        "processes_app/tools.py",
+        "return newest == MessageKind.COMPLETION, outputs.exists()",
+        "return False, outputs.exists()",
+        (
+            "tests/processes/test_tools.py"
+            "::test_what_a_report_asks_for_needs_an_approval_whatever_was_allowed",
+        ),
+    ),
+    Mutant(
+        "P6",
+        "the pieces of an output are redacted one by one",
+        "processes_app/files.py",
+        '            head, end = head + end, b""\n',
+        "            return Output(self._shown(head) + self._shown(end), size, 0, is_text=True)\n",
+        ("tests/processes/test_files.py::test_a_secret_on_the_edge_of_two_pieces_is_redacted",),
+    ),
+    Mutant(
+        "P7",
+        "a kill reaches the child's group only",
+        "processes_app/shim.py",
+        "        for pid in descendants():\n            with contextlib.suppress(OSError):\n"
+        "                os.kill(pid, number)\n",
+        "",
+        ("tests/processes/test_supervisor.py::test_a_kill_takes_every_descendant",),
+    ),
+    Mutant(
+        "P8",
+        "nothing is asked again before a report starts",
+        "processes_app/gate.py",
+        "    if verdicts.is_wanted(turn.turn_id, turn.session_key):\n",
+        "    if True:\n",
+        (VERDICTS + "test_the_gate_drops_what_is_not",),
+    ),
+    Mutant(
+        "P9",
+        "a foreground command outlives its turn",
+        "processes_app/intake/turns.py",
+        "    if has_children:\n",
+        "    if False:\n",
+        ("tests/processes/test_receivers.py::test_what_belonged_to_the_turn_is_ended",),
+    ),
+    Mutant(
+        "P10",
+        "a dry run says what it would like to do, not what the table says",
+        "processes_app/verdicts.py",
+        "found |= {event.pk: domain.judge(ground.facts(event)) for event in events}",
+        "found |= {event.pk: Deliver(event.origin_session) for event in events}",
+        ("tests/admin/test_processes.py::TestRedeliver::test_the_same_table_judges_again",),
+    ),
 )
 
 

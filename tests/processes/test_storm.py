@@ -135,7 +135,7 @@ def quiet(seconds: float) -> None:
 def test_whatever_is_killed_every_end_is_told_once_to_its_owner(product, allow_errors):
     chance = random.Random(SEED)
     lanes = [
-        storm.Lane(name, random.Random(f"{SEED}{name}"), 20.0 if FULL else 4.0)
+        storm.Lane(name, random.Random(f"{SEED}{name}"), 8.0 if FULL else 4.0)
         for name in ("anna", "bert")
     ]
     names = (["worker", "supervisor", "web"] * 4)[:KILLS]
