@@ -63,8 +63,11 @@ def settle_due() -> int:
     addresses = list(dict.fromkeys(address for address, _ in oldest))[:BATCH]
     for address in addresses:
         runner.deliver(address)
+    ahead = CompletionEvent.objects.filter(
+        status=EventStatus.ACCEPTED, origin_session=OuterRef("origin_session")
+    )
     late = CompletionEvent.objects.filter(
-        status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
+        ~Exists(ahead), status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
     ).exclude(held__in=[Held.QUEUED, Held.TAKING])
     if late.exists():
         logger.error("due completions are old", extra={"count": late.count()})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import intake as chats
@@ -75,7 +75,7 @@ def settle(address: str) -> Settled:
     found = CompletionEvent.objects.filter(wanted, origin_chat=address).order_by(
         "happened_at", "pk"
     )
-    seen = list(found.values_list("pk", "process_id", "origin_session")[:BATCH])
+    seen = _movable(found)
     if not seen:
         return Settled()
     ground = _lock(address, [stamp for _, _, stamp in seen], [pk for _, pk, _ in seen if pk])
@@ -111,6 +111,26 @@ def settle(address: str) -> Settled:
         result.accepted += len(placed)
         result.waiting += len(batch) - len(placed)
     return result
+
+
+def _movable(found: QuerySet[CompletionEvent]) -> list[tuple[int, int | None, str | None]]:
+    """Events of which a look can make something: number, process and stamp; read without a lock.
+
+    An accepted event whose turn has not started is none, and neither is what waits behind it for
+    the same session: that turn's start or end has them looked at again. So a hundred ends in a
+    second lock a hundred rows once a turn, and not once an end.
+    """
+    columns = ("pk", "process_id", "origin_session", "status", "turn_id_meant")
+    rows = list(found.values_list(*columns)[:BATCH])
+    turns = {turn for *_, status, turn in rows if status == EventStatus.ACCEPTED}
+    unstarted = Turn.objects.filter(pk__in=turns, started_at=None, status__in=sorted(OPEN_TURN))
+    ahead = set(unstarted.values_list("pk", flat=True)) if turns else set()
+    busy = {stamp for _, _, stamp, _, turn in rows if turn in ahead and stamp is not None}
+    return [
+        (pk, process, stamp)
+        for pk, process, stamp, status, turn in rows
+        if turn not in ahead and not (status == EventStatus.PENDING and stamp in busy)
+    ]
 
 
 def _lock(address: str, stamps: Iterable[str | None], processes: Iterable[int]) -> Ground:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from hermes.lib.db import db_now
 from processes_app import gate, intake, runner, verdicts
@@ -69,6 +71,31 @@ def test_what_cannot_move_is_not_asked_for_again_at_once(monkeypatch):
     many(state, 20)
     assert runner.deliver(state.chat.key)
     assert not runner.deliver(state.chat.key)
+
+
+def test_what_waits_behind_a_queued_turn_is_not_even_locked():
+    state = facts.talked()
+    many(state, 25)
+    runner.deliver(state.chat.key)
+    with CaptureQueriesContext(connection) as queries:
+        settled = verdicts.settle(state.chat.key)
+    assert settled.looked_at == 0
+    assert len([each for each in queries if "FOR NO KEY UPDATE" in each["sql"]]) == 0
+    facts.run_turns(state)
+    assert len(facts.told(state.chat)) == 3
+
+
+def test_behind_a_queued_turn_other_sessions_are_settled():
+    state = facts.accepted()
+    facts.end(facts.add_process(state))
+    other = facts.end(facts.add_process(state, origin_session="purged"))
+    assert other
+    runner.deliver(state.chat.key)
+    assert [event.status for event in CompletionEvent.objects.order_by("pk")] == [
+        "accepted",
+        "pending",
+        "dropped",
+    ]
 
 
 def _again(events):
@@ -475,16 +502,16 @@ def test_an_operator_redelivers_shows_and_discards():
     assert outcome(event) == ("dropped", "discarded")
     assert not verdicts.discard(event.pk, actor="op", why="enough")
     state.chat.owner.user_permissions.add(facts.Permission.objects.get(codename="start_process"))
+    assert verdicts.foresee([event.pk]) == {event.pk: Deliver(state.process.origin_session)}
     assert intake.redeliver(event_id=event.pk, actor="op", why="allowed again")
     assert not intake.redeliver(event_id=event.pk, actor="op", why="twice")
-    assert verdicts.foresee(event.pk) == Deliver(state.process.origin_session)
     facts.run_turns(state)
 
     assert outcome(event) == ("delivered", "")
     assert event.attempt == 2
-    assert verdicts.foresee(event.pk) is None
+    assert verdicts.foresee([event.pk]) == {}
     assert not verdicts.redeliver(event.pk, actor="op", why="no")
-    told = History.objects.filter(subject=f"completion:{event.pk}", actor="op")
+    told = History.objects.filter(subject=f"completion:{event.pk}", actor="op", kind="verdict")
     assert [row.reason for row in told.order_by("pk")] == ["look", "enough", "allowed again"]
     assert facts.violations(state) == []
 
@@ -492,7 +519,7 @@ def test_an_operator_redelivers_shows_and_discards():
 def test_what_is_gone_cannot_be_acted_on():
     for act in (verdicts.redeliver, verdicts.show_quietly, verdicts.discard):
         assert not act(10**9, actor="op", why="?")
-    assert verdicts.foresee(10**9) is None
+    assert verdicts.foresee([10**9]) == {}
     assert runner.deliver_event(10**9) is None
 
 
