@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from hermes.lib.db import db_now
 from processes_app import gate, intake, runner, verdicts
 from processes_app.domain import Deliver, EventKind
-from processes_app.models import CompletionEvent
+from processes_app.models import CompletionEvent, ProcessRecord
 from sessions_app import intake as chats
 from sessions_app import sweeps as session_sweeps
 from sessions_app import transcript
@@ -557,11 +557,17 @@ def test_the_sweep_finds_what_hints_have_lost():
     assert outcome(state.event) == ("delivered", "")
 
 
-def test_news_held_for_its_number_still_comes_as_a_digest_behind_a_queued_turn(settings):
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_news_held_for_its_number_still_comes_as_a_digest_behind_a_queued_turn(
+    settings, is_stamped
+):
     settings.HERMES_WAKES_AN_HOUR = 1
     state = facts.ended()
     facts.run_turns(state)
     (waiting,) = many(state, 1)[1:]
+    if not is_stamped:
+        for rows in (ProcessRecord.objects, CompletionEvent.objects):
+            rows.update(origin_session=None)
     runner.deliver(state.chat.key)
     assert outcome(waiting) == ("pending", "budget")
     settings.HERMES_WAKES_AN_HOUR = 100
@@ -595,3 +601,33 @@ def test_a_writer_that_finds_its_locked_event_moved_stops_everything():
     verdicts.discard(stale.pk, actor="op", why="first")
     with pytest.raises(RuntimeError):
         verdicts._consume(stale)
+
+
+def test_what_somebody_else_has_accepted_meanwhile_is_left_to_them(monkeypatch):
+    state = facts.ended()
+    event = state.event
+    seen = [(event.pk, event.process_id, event.origin_session)]
+
+    movable = verdicts._movable
+
+    def read_too_early(found):
+        monkeypatch.setattr(verdicts, "_movable", movable)
+        assert verdicts.settle(state.chat.key).accepted == 1
+        return seen
+
+    monkeypatch.setattr(verdicts, "_movable", read_too_early)
+    settled = verdicts.settle(state.chat.key)
+
+    assert (settled.accepted, settled.delivered, settled.closed) == (0, 0, 0)
+    assert outcome(event)[0] == "accepted"
+    assert len(facts.reporting(state.chat)) == 1
+
+
+def test_an_operator_shows_what_has_no_stamp_in_its_chat_and_nothing_where_there_is_none():
+    state = facts.ended(origin_session=None)
+    current = Session.objects.get(chat=state.chat)
+    assert verdicts.show_quietly(state.event.pk, actor="op", why="look")
+    assert state.event.delivered_to == current.key
+    gone = facts.ended()
+    facts.purge(gone)
+    assert not verdicts.show_quietly(gone.event.pk, actor="op", why="look")
