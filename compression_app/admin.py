@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -16,8 +14,8 @@ from django.utils.translation import gettext_lazy as _
 from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow
 from sessions_app import admin as sessions
-from sessions_app.admin import TranscriptAdmin
-from sessions_app.models import History, ModelEndpoint, Session
+from sessions_app.admin import TranscriptAdmin, timeline
+from sessions_app.models import ModelEndpoint, Session
 
 from . import intake
 from .models import CompactionAttempt, CompressionState, Cooldown
@@ -27,7 +25,6 @@ CANCEL: Final = "compression_app.cancel_compaction"
 CLEAR: Final = "compression_app.clear_cooldown"
 PAUSE: Final = "compression_app.pause_compaction"
 NO_SESSION = _("this row is not about a session")
-TIMELINE: Final = 200  # events of a page
 
 # --- What is done, and why nothing was ------------------------------------------------------------
 
@@ -184,23 +181,6 @@ class BreakerFilter(YesNo):
 
     title, parameter_name = _("breaker open"), "breaker"
     condition = Q(breaker_until__gt=DbNow()) | Q(ineffective__gte=2) | Q(grew__gte=2)
-
-
-def timeline(subject: str) -> SafeString:
-    """What the history holds of a subject, the oldest first, with the time between."""
-    rows = History.objects.filter(subject=subject).order_by("pk")[:TIMELINE]
-    lines = format_html_join("", "<li><time>{}</time> · <b>{}</b>{}</li>", _lines(rows))
-    return format_html('<ol class="timeline">{}</ol>', lines) if lines else SafeString("–")
-
-
-def _lines(rows: QuerySet[History]) -> Iterator[tuple[str, str, str]]:
-    before = None
-    for row in rows:
-        gap = "" if before is None else f" (+{(row.at - before).total_seconds():.1f} s)"
-        what = f"{row.kind} {row.frm} → {row.to}" if row.frm else f"{row.kind} {row.to}"
-        more = "".join(f" · {part}" for part in (row.reason, row.actor) if part)
-        yield f"{row.at:%Y-%m-%d %H:%M:%S}{gap}", what.strip(), more
-        before = row.at
 
 
 @admin.register(CompactionAttempt)

@@ -62,6 +62,12 @@ def doors(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterable[Ch
     public = settings.BIND in PUBLIC or settings.BEHIND_TLS
     if settings.DEBUG and public:
         yield Error("HERMES_DEBUG must be off where others can reach Hermes.", id="hermes.E012")
+    if settings.HERMES_SANDBOX == "none" and public and settings.HERMES_COMMANDS != "off":
+        yield Error(
+            "Without a sandbox no command may run where others can reach Hermes.",
+            hint="Use HERMES_SANDBOX=auto, or HERMES_COMMANDS=off.",
+            id="hermes.E016",
+        )
     for name in ("SECRET_KEY", *(["HERMES_SECRET_KEYS"] if settings.HERMES_SECRET_KEYS else [])):
         values = getattr(settings, name)
         for value in [values] if isinstance(values, str) else values:

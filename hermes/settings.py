@@ -216,6 +216,7 @@ CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
     "compression-sweep": {"task": "compression_app.sweep", "schedule": timedelta(seconds=10)},
+    "processes-sweep": {"task": "processes_app.sweep", "schedule": timedelta(seconds=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------
@@ -245,15 +246,32 @@ for _role, _seed in MODEL_SEEDS.items():
 HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 
 # --- The agent ---------------------------------------------------------------------------------
-HERMES_TURN_GATES = ["compression_app.gate.hold"]
+# The first may say that a turn is not wanted; only then is one held.
+HERMES_TURN_GATES = ["processes_app.gate.still_wanted", "compression_app.gate.hold"]
 # What every worker calls now and then by itself, each guarded against running twice at a time.
-HERMES_SWEEPS = ["sessions_app.sweeps.sweep", "compression_app.sweeps.sweep"]
+HERMES_SWEEPS = [
+    "sessions_app.sweeps.sweep",
+    "compression_app.sweeps.sweep",
+    "processes_app.sweeps.sweep",
+]
+# Who may keep an idle session open: dotted names of functions of a session's key.
+HERMES_KEEP_OPEN = ["processes_app.gate.keeps_open"]
 # What must hold of rows at any time; read by check_rows and by the tests.
 HERMES_INVARIANTS = [
     "sessions_app.invariants.check_invariants",
     "compression_app.invariants.check_invariants",
+    "processes_app.invariants.check_invariants",
 ]
-HERMES_TOOLS = ["sessions_app.tools.CurrentTime"]
+HERMES_TOOLS = [
+    "sessions_app.tools.CurrentTime",
+    "processes_app.tools.RunCommand",
+    "processes_app.tools.ListProcesses",
+    "processes_app.tools.ReadOutput",
+    "processes_app.tools.WaitProcess",
+    "processes_app.tools.SendInput",
+    "processes_app.tools.KillProcess",
+    "processes_app.tools.Delegate",
+]
 HERMES_SYSTEM_PROMPT = env.text(
     "HERMES_SYSTEM_PROMPT",
     default="You are Hermes, a careful assistant. Answer in the language of the person.",
@@ -313,6 +331,36 @@ if HERMES_COMPACTION_IDLE_SECONDS > HERMES_COMPACTION_CEILING_SECONDS:
         "HERMES_COMPACTION_IDLE_SECONDS is above HERMES_COMPACTION_CEILING_SECONDS: an attempt "
         "would end before it could be called silent."
     )
+
+# --- Processes -----------------------------------------------------------------------------------
+HERMES_COMMANDS = env.text("HERMES_COMMANDS", default="ask", choices=("ask", "allow-list", "off"))
+HERMES_ALLOWED_COMMANDS = env.names("HERMES_ALLOWED_COMMANDS")
+HERMES_APPROVAL_SECONDS = env.number("HERMES_APPROVAL_SECONDS", default=300, low=1, high=86_400)
+HERMES_SANDBOX = env.text(
+    "HERMES_SANDBOX", default="auto", choices=("auto", "bwrap", "landlock", "none")
+)
+HERMES_SANDBOX_ACCEPTED = env.text(
+    "HERMES_SANDBOX_ACCEPTED", default="bwrap", choices=("bwrap", "landlock", "none")
+)
+HERMES_WORKSPACE = env.text("HERMES_WORKSPACE") or str(VAR / "workspace")
+HERMES_PROCESSES_A_PERSON = env.integer("HERMES_PROCESSES_A_PERSON", default=5, low=1, high=10_000)
+HERMES_PROCESSES_IN_ALL = env.integer("HERMES_PROCESSES_IN_ALL", default=20, low=1, high=10_000)
+HERMES_PROCESS_SECONDS = env.integer("HERMES_PROCESS_SECONDS", default=3600, low=1, high=604_800)
+HERMES_PROCESS_OUTPUT_BYTES = env.integer(
+    "HERMES_PROCESS_OUTPUT_BYTES", default=1024 * 1024, low=4096, high=1024 * 1024 * 1024
+)
+HERMES_PROCESS_MEMORY_BYTES = env.integer(
+    "HERMES_PROCESS_MEMORY_BYTES",
+    default=2 * 1024**3,
+    low=64 * 1024**2,
+    high=1024**4,
+)
+HERMES_PROCESS_FILE_BYTES = env.integer(
+    "HERMES_PROCESS_FILE_BYTES", default=1024**3, low=1024, high=1024**4
+)
+HERMES_PROCESS_TASKS = env.integer("HERMES_PROCESS_TASKS", default=256, low=8, high=100_000)
+HERMES_WAKES_AN_HOUR = env.integer("HERMES_WAKES_AN_HOUR", default=30, low=1, high=100_000)
+HERMES_AUTOMATIC_TURNS = env.integer("HERMES_AUTOMATIC_TURNS", default=10, low=1, high=100_000)
 
 HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)

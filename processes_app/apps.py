@@ -11,3 +11,7 @@ class ProcessesConfig(AppConfig):
 
     name = "processes_app"
     verbose_name = _("Processes")
+
+    def ready(self) -> None:
+        """Listen to the transcript's hints."""
+        from . import receivers as _receivers  # noqa: F401 - needs loaded models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django import forms
@@ -13,6 +14,8 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
@@ -28,13 +31,33 @@ from .models import Chat, History, Message, ModelEndpoint, Rewind, Session, Summ
 
 User = get_user_model()
 READ = "sessions_app.read_transcript"
+TIMELINE = 200  # events of a page
 HIDDEN = _("hidden: reading transcripts needs a permission of its own")
+
+
+def timeline(subject: str) -> SafeString:
+    """What the history holds of a subject, the oldest first, with the time between."""
+    rows = History.objects.filter(subject=subject).order_by("pk")[:TIMELINE]
+    lines = format_html_join("", "<li><time>{}</time> · <b>{}</b>{}</li>", _lines(rows))
+    return format_html('<ol class="timeline">{}</ol>', lines) if lines else SafeString("–")
+
+
+def _lines(rows: QuerySet[History]) -> Iterator[tuple[str, str, str]]:
+    before = None
+    for row in rows:
+        gap = "" if before is None else f" (+{(row.at - before).total_seconds():.1f} s)"
+        what = f"{row.kind} {row.frm} → {row.to}" if row.frm else f"{row.kind} {row.to}"
+        more = "".join(f" · {part}" for part in (row.reason, row.actor) if part)
+        yield f"{row.at:%Y-%m-%d %H:%M:%S}{gap}", what.strip(), more
+        before = row.at
 
 
 class TranscriptAdmin(ReadOnlyAdmin):
     """Rows that hold what people said: shown to whom it is permitted, and that is recorded."""
 
     text_fields: ClassVar[tuple[str, ...]] = ()
+    read_permission: ClassVar[str] = READ
+    hidden_word: ClassVar[Any] = HIDDEN
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Never the texts in a list."""
@@ -43,17 +66,17 @@ class TranscriptAdmin(ReadOnlyAdmin):
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Texts are not among the fields of whoever may not read them."""
-        return [] if request.user.has_perm(READ) else list(self.text_fields)
+        return [] if request.user.has_perm(self.read_permission) else list(self.text_fields)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         """What is shown beside the columns: a word in the place of hidden ones."""
         fields = list(super().get_readonly_fields(request, obj))
-        return fields if request.user.has_perm(READ) else [*fields, "hidden_text"]
+        return fields if request.user.has_perm(self.read_permission) else [*fields, "hidden_text"]
 
     @admin.display(description=_("text"))
     def hidden_text(self, row: Any) -> str:
         """What stands for a text that this operator may not read."""
-        return str(HIDDEN)
+        return str(self.hidden_word)
 
     def change_view(
         self,
@@ -64,7 +87,7 @@ class TranscriptAdmin(ReadOnlyAdmin):
     ) -> Any:
         """Show a row; that its text was read by somebody else than its owner is recorded."""
         response = super().change_view(request, object_id, form_url, extra_context)
-        if response.status_code == 200 and request.user.has_perm(READ):
+        if response.status_code == 200 and request.user.has_perm(self.read_permission):
             intake.record_reading(
                 model=self.opts.model_name or "", pk=object_id, actor=request.user.get_username()
             )

@@ -122,7 +122,13 @@ def _begin(claimed: Claimed, watch: Watch) -> bool:
     if watch.woken is not None:
         _leave(claimed, watch, Step())
         return False
-    return persist(lambda: transcript.start(claimed))
+    if not persist(lambda: transcript.start(claimed)):
+        return False
+    turn = claimed.turn
+    signals.turn_started.send_robust(
+        Turn, session_id=turn.session_id, turn_id=turn.pk, source=turn.source
+    )
+    return True
 
 
 def _work(claimed: Claimed, watch: Watch, model: ChatModel) -> None:

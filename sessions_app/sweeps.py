@@ -15,6 +15,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Exists, OuterRef
+from django.utils.module_loading import import_string
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
@@ -137,5 +138,9 @@ def _end_idle() -> None:
     if not hours:
         return
     idle = Session.objects.open().filter(touched_at__lt=DbNow() - timedelta(hours=hours))
-    for pk, chat_id in idle.order_by("touched_at").values_list("pk", "chat_id")[:BATCH]:
+    keepers = [import_string(name) for name in settings.HERMES_KEEP_OPEN]
+    found = idle.order_by("touched_at").values_list("pk", "chat_id", "key")[:BATCH]
+    for pk, chat_id, key in found:
+        if any(keeps(key) for keeps in keepers):
+            continue
         intake.end_idle(session_id=pk, chat_id=chat_id, hours=hours)

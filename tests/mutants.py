@@ -56,6 +56,7 @@ class Mutant:
 
 TURNS = "sessions_app/transcript/turns.py"
 ENDS = "sessions_app/transcript/ends.py"
+VERDICTS = "tests/processes/test_verdicts.py::"
 HOLD = "tests/compression/test_hold.py::TestDeferred::"
 
 MUTANTS = (
@@ -268,6 +269,109 @@ MUTANTS = (
         'Turn.objects.filter(session_id=session_id).exclude(status="failed")'
         '.exclude(status="cancelled").exclude(status="interrupted").exclude(status="completed")',
         ("tests/benchmarks/test_smoke.py::test_no_length_makes_the_server_read_more",),
+    ),
+    Mutant(
+        "M6",
+        "news is delivered whatever a person has closed meanwhile",
+        "processes_app/domain/judge.py",
+        "    if is_closed or (facts.tip is not None and facts.tip.end is EndClass.USER):\n",
+        "    if False:\n",
+        (
+            "tests/founding/test_completions.py"
+            "::test_t3_nothing_is_injected_into_a_session_that_was_reset",
+        ),
+    ),
+    Mutant(
+        "M7",
+        "news counts as delivered before its turn has started",
+        "processes_app/verdicts.py",
+        "if turn is not None and turn.started_at is not None:",
+        "if turn is not None:",
+        (VERDICTS + "test_a_turn_that_was_reset_before_it_started_is_judged_again",),
+    ),
+    Mutant(
+        "P4",
+        "a child is known by its pid alone",
+        "processes_app/files.py",
+        "return bool(self.start) and process_start(self.pid) == self.start",
+        "return process_start(self.pid) is not None",
+        ("tests/processes/test_supervisor.py::test_a_recycled_pid_is_not_signalled",),
+    ),
+    Mutant(
+        "P1",
+        "a result counts as taken although it never stood in the transcript",
+        "processes_app/facts.py",
+        "    if results.exists():\n",
+        "    if True:\n",
+        (VERDICTS + "test_take_only_for_an_ended_process_and_a_running_turn",),
+    ),
+    Mutant(
+        "P2",
+        "a second finisher writes an end and its news again",
+        "processes_app/intake/processes.py",
+        "    if not landed:\n        return False\n    _record(process, process.status, end.status",
+        "    _record(process, process.status, end.status",
+        ("tests/races/test_completions.py::test_end_and_end",),
+    ),
+    Mutant(
+        "P3",
+        "a process can start for a session that was reset meanwhile",
+        "processes_app/intake/processes.py",
+        "if session.ended_at is not None or row is None or row.fence_token != turn.run:",
+        "if row is None:",
+        ("tests/processes/test_intake.py::test_nothing_starts_for_a_turn_that_is_over",),
+    ),
+    Mutant(
+        "P5",
+        "what a report asks for counts as the person's wish",
+        "processes_app/tools.py",
+        "return newest == MessageKind.COMPLETION, outputs.exists()",
+        "return False, outputs.exists()",
+        (
+            "tests/processes/test_tools.py"
+            "::test_what_a_report_asks_for_needs_an_approval_whatever_was_allowed",
+        ),
+    ),
+    Mutant(
+        "P6",
+        "the pieces of an output are redacted one by one",
+        "processes_app/files.py",
+        '            head, end = head + end, b""\n',
+        "            return Output(self._shown(head) + self._shown(end), size, 0, is_text=True)\n",
+        ("tests/processes/test_files.py::test_a_secret_on_the_edge_of_two_pieces_is_redacted",),
+    ),
+    Mutant(
+        "P7",
+        "a kill reaches the child's group only",
+        "processes_app/shim.py",
+        "        for pid in descendants():\n            with contextlib.suppress(OSError):\n"
+        "                os.kill(pid, number)\n",
+        "",
+        ("tests/processes/test_supervisor.py::test_a_kill_takes_every_descendant",),
+    ),
+    Mutant(
+        "P8",
+        "nothing is asked again before a report starts",
+        "processes_app/gate.py",
+        "    if verdicts.is_wanted(turn.turn_id, turn.session_key):\n",
+        "    if True:\n",
+        (VERDICTS + "test_the_gate_drops_what_is_not",),
+    ),
+    Mutant(
+        "P9",
+        "a foreground command outlives its turn",
+        "processes_app/intake/turns.py",
+        "    if has_children:\n",
+        "    if False:\n",
+        ("tests/processes/test_receivers.py::test_what_belonged_to_the_turn_is_ended",),
+    ),
+    Mutant(
+        "P10",
+        "a dry run says what it would like to do, not what the table says",
+        "processes_app/verdicts.py",
+        "found |= {event.pk: domain.judge(ground.facts(event)) for event in events}",
+        "found |= {event.pk: Deliver(event.origin_session) for event in events}",
+        ("tests/admin/test_processes.py::TestRedeliver::test_the_same_table_judges_again",),
     ),
 )
 

@@ -17,7 +17,7 @@ from hermes.management.servers.embedded import EmbeddedServers
 from hermes.management.servers.identity import Identity
 from tests.servers import end_product
 
-PROGRAMS = ("web", "beat", "turns", "background")
+PROGRAMS = ("web", "beat", "supervisor", "turns", "background")
 
 
 class Up:

@@ -64,7 +64,12 @@ STEPS = (
         EXACT + "the_worker_is_killed_three_times",
     ),
     suite("many", "200 sockets, opened ten times, on one pool", "tests/socket/test_many.py"),
-    suite("crash", "a crash at every statement", "tests/faults/test_crashes.py"),
+    suite(
+        "crash",
+        "a crash at every statement",
+        "tests/faults/test_crashes.py",
+        "tests/faults/test_completion_crashes.py",
+    ),
     suite("races", "all orders with at most two preemptions", "tests/races"),
     suite(
         "fences",
@@ -74,6 +79,26 @@ STEPS = (
     ),
     suite("resume", "the properties of resuming", "tests/faults/test_resume.py"),
     suite("compaction", "holds, late adoption, failures", "tests/compression"),
+    suite(
+        "founding",
+        "completions at the session boundary",
+        "tests/founding/test_completions.py",
+        "tests/founding/test_completions_whole.py",
+        "tests/processes/test_judge.py",
+        "tests/processes/test_verdicts.py",
+    ),
+    suite(
+        "storm",
+        "processes without end, resets, kills: each end told once",
+        "tests/processes/test_storm.py",
+    ),
+    suite(
+        "children",
+        "ends, kills, endless output; what each sandbox refuses",
+        "tests/processes/test_supervisor.py",
+        "tests/processes/test_files.py",
+        "tests/processes/test_sandbox.py",
+    ),
     suite(
         "bad-input",
         "what bad input and bad models come to",
@@ -94,7 +119,12 @@ COUNTS = {
 }
 LINES = (
     re.compile(r"^  (.+: \d+ turns, .+)$", re.M),
-    re.compile(r"^(?:resume|crash points|interleavings|mutants)[^\n]*: .+$", re.M),
+    re.compile(
+        r"^(?:resume|crash points|interleavings|mutants|storm|exits|deliverers|output|sandbox)"
+        r"[^\n]*: .+$",
+        re.M,
+    ),
+    re.compile(r"^X\d\d .+$", re.M),
     re.compile(r"^\d+ (?:passed|failed).*$", re.M),
 )
 KILLS = re.compile(r"(?:killed (\d+) times|, (\d+) kills)")

@@ -10,6 +10,7 @@ from compression_app import invariants as compaction
 from hermes.lib.chat import ToolCall, Usage
 from hermes.lib.chat_offline import OfflineChatModel
 from hermes.lib.db import DbNow
+from processes_app import invariants as of_processes
 from sessions_app import runner, sweeps, transcript
 from sessions_app.domain import Wait
 from sessions_app.invariants import check_invariants
@@ -45,9 +46,13 @@ class State:
 
 
 def violations(state: State) -> list[str]:
-    """Broken invariants of the chat's sessions."""
+    """Broken invariants of the chat's sessions, and of its processes and their news."""
     sessions = Session.objects.filter(chat=state.chat).values_list("pk", flat=True)
-    checks = (check_invariants, compaction.check_invariants)
+    checks = (
+        check_invariants,
+        compaction.check_invariants,
+        of_processes.check_invariants,
+    )
     return [line for pk in sessions for check in checks for line in check(pk)]
 
 

@@ -96,6 +96,9 @@ class Operation:
 
     ``act`` takes a row, the operator's name and the reason. It does what is to be done and records
     it in one transaction, and returns why nothing was changed, or an empty text if something was.
+
+    ``foresee`` takes all the chosen rows and says of each, in a few words, what would come of it;
+    nothing is written. It is counted and shown before a reason is asked for.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Operation:
     permission: str  # app_label.codename
     act: Callable[[Any, str, str], str | Promise]
     is_danger: bool = False
+    foresee: Callable[[Sequence[Any]], Sequence[str]] | None = None
 
 
 class OperationsMixin:
@@ -168,6 +172,7 @@ class OperationsMixin:
             "operation": operation,
             "form": form,
             "count": count,
+            "foreseen": _foreseen(operation, rows),
             "named": [str(row) for row in rows[:NAMED]],
             "more": max(0, count - NAMED),
             "opts": options,
@@ -204,6 +209,13 @@ class OperationsMixin:
                 count,
             )
             messages.warning(request, text % {"count": count, "why": why})
+
+
+def _foreseen(operation: Operation, rows: models.QuerySet[Any]) -> list[tuple[str, int]]:
+    """What would come of an operation, the most frequent first."""
+    if operation.foresee is None:
+        return []
+    return Counter(str(what) for what in operation.foresee(list(rows))).most_common()
 
 
 def _starting(operation: Operation) -> Callable[..., HttpResponse]:

@@ -28,6 +28,11 @@ from .endpoints import (
     seed_endpoints,
     set_key,
 )
+from .news import (
+    delegate,
+    queue_completion_turn,
+    session_for_news,
+)
 from .owned import act_once, once
 from .turns import (
     Accepted,
@@ -51,6 +56,7 @@ __all__ = [
     "choose_endpoint",
     "continue_turn",
     "create_chat",
+    "delegate",
     "delete_chat",
     "delete_queued",
     "edit_message",
@@ -65,6 +71,7 @@ __all__ = [
     "origin_of",
     "promote",
     "purge",
+    "queue_completion_turn",
     "queue_of",
     "queue_turn",
     "record_operation",
@@ -76,6 +83,7 @@ __all__ = [
     "resume",
     "rewind_to",
     "seed_endpoints",
+    "session_for_news",
     "set_archived",
     "set_key",
     "set_pinned",

@@ -51,6 +51,8 @@ class Chat(models.Model):
     )
     read_seq = models.PositiveBigIntegerField(default=0)
     is_hidden = models.BooleanField(default=False)
+    # The key of the session whose agent delegated this chat: opaque text, never rewritten.
+    delegated_by = models.CharField(max_length=64, null=True, blank=True, editable=False)
     pinned_at = models.DateTimeField(null=True, blank=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
@@ -75,6 +77,7 @@ class Chat(models.Model):
             ),
             models.Index("deleted_at", name="chat_deleted", condition=Q(deleted_at__isnull=False)),
             models.Index("touched_at", name="chat_touched"),
+            models.Index("id", name="chat_delegated", condition=Q(delegated_by__isnull=False)),
         ]
         permissions = [("read_transcript", "Can read the text of other people's chats")]
 
@@ -106,6 +109,8 @@ class Session(models.Model):
     chat = models.ForeignKey(Chat, on_delete=models.PROTECT, related_name="sessions")
     number = models.PositiveIntegerField()
     begun_by = models.CharField(max_length=8, choices=choices(domain.BegunBy), default="user")
+    # The key of the session that goes on in this one (imported lineages): opaque text.
+    continues = models.CharField(max_length=64, null=True, blank=True, editable=False)
     generation = models.PositiveBigIntegerField(default=0)
     version = models.PositiveBigIntegerField(default=0)
     last_seq = models.PositiveBigIntegerField(default=0)

@@ -57,15 +57,23 @@ def build(
         fixed += session.summary.tokens
         head.append(ChatMessage(Role.SYSTEM, session.summary.text))
     room = domain.budget(domain.estimated_window(window, ratio), fixed)
-    seqs = domain.fit(_newest_first(session_id, covered), room)
-    chosen = Message.objects.filter(session_id=session_id, seq__in=seqs).order_by("seq")
+    above = Message.objects.filter(session_id=session_id, seq__gt=covered)
+    if session.live_tokens <= room and session.live_count <= PAGE:
+        # All of it has room: the rows are read at once, instead of their sizes first.
+        whole = list(above.live().order_by("seq"))
+        sizes = (domain.Row(each.seq, each.role, each.tokens) for each in reversed(whole))
+        wanted = set(domain.fit(sizes, room))
+        chosen = [each for each in whole if each.seq in wanted]
+    else:
+        seqs = domain.fit(_newest_first(session_id, covered), room)
+        chosen = list(above.filter(seq__in=seqs).order_by("seq"))
     messages = [_wire(message, room) for message in chosen]
     used = sum(message.tokens for message in chosen)
     return Context(
         messages=[*head, *messages],
-        last_seq=seqs[-1] if seqs else 0,
+        last_seq=chosen[-1].seq if chosen else 0,
         built_on_id=session.summary_id,
-        left_out=max(0, session.live_count - len(seqs)),
+        left_out=max(0, session.live_count - len(chosen)),
         tokens=fixed + used,
         live_tokens=session.live_tokens,
     )

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from hermes.lib.db import DbNow, retrying
-from sessions_app import domain
+from sessions_app import domain, signals
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.models import Message, Session, Turn, TurnChunk
 
@@ -195,6 +195,10 @@ def _close(
         run=turn.fence_token,
     )
     logger.info("turn ended", extra={"turn": turn.pk, "to": str(to), "reason": code})
+    ended, where = turn.pk, session.pk
+    transaction.on_commit(
+        lambda: signals.turn_ended.send_robust(Turn, session_id=where, turn_id=ended), robust=True
+    )
 
 
 def _answer_open_calls(session: Session, turn: Turn) -> None:

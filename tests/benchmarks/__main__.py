@@ -20,7 +20,7 @@ from .figures import Figure, surroundings, table
 from .ground import Ground, standing
 
 FILE = env.BASE / "build" / "bench.json"
-GROUPS = ("costs", "lengths", "streams", "folding")
+GROUPS = ("costs", "lengths", "streams", "folding", "reports")
 
 
 def say(text: str) -> None:
@@ -30,23 +30,30 @@ def say(text: str) -> None:
 
 def measure(ground: Ground, only: set[str], *, quick: bool) -> list[Figure]:
     """All figures of these groups."""
-    from . import costs, folding, lengths, streams
+    from . import costs, folding, lengths, reports, streams
 
     flow, folds, sizes = streams.Flow(), folding.Folds(), lengths.Lengths()
+    ends = reports.Reports()
     if quick:
         flow = streams.Flow(tokens=100, rounds=3, firsts=10, crowd_tokens=50)
         folds = folding.Folds(rounds=3, repeats=1, held=1)
+        ends = reports.Reports(exits=6, unhinted=3, rounds=2, repeats=1)
         sizes = lengths.Lengths(long=10_000, rounds=3, repeats=5)
     parts: list[tuple[str, Callable[[], list[Figure]]]] = [
         ("costs", costs.figures),
         ("lengths", lambda: lengths.figures(sizes)),
     ]
-    if only & {"streams", "folding"}:
-        held = {"HERMES_TURN_HOLD_SECONDS": str(folds.hold)}
-        product = streams.start(ground, small=folding.SMALL, **held)
+    if only & {"streams", "folding", "reports"}:
+        own = {
+            "HERMES_TURN_HOLD_SECONDS": str(folds.hold),
+            "HERMES_PROCESSES_A_PERSON": "1000",
+            "HERMES_PROCESSES_IN_ALL": "1000",
+        }
+        product = streams.start(ground, small=folding.SMALL, **own)
         parts += [
             ("streams", lambda: streams.figures(product, flow, say)),
             ("folding", lambda: folding.figures(product, folds)),
+            ("reports", lambda: reports.figures(product, ends)),
         ]
     found = []
     for name, part in parts:

@@ -25,7 +25,7 @@ def _quiet(transactional_db):
 @pytest.mark.usefixtures("_quiet")
 def test_a_turn_and_a_page_take_the_statements_that_are_named():
     turn, page = costs.queries_of_a_turn(), costs.queries_of_a_page()
-    assert 10 < len(turn) <= costs.TURN, turn.told()
+    assert 10 < len(turn) <= costs.TURN, "\n".join(turn.told())
     assert 5 < len(page) <= costs.PAGE, page.told()
     assert any("transcript.turns.claim" in name for name in turn.names)
     assert any("save_chunk" in name for name in turn.names)  # other threads are counted too

@@ -32,6 +32,8 @@ WRITERS = (
     "sessions_app/transcript/",
     "compression_app/intake",
     "compression_app/fence",
+    "processes_app/intake/",
+    "processes_app/verdicts",
 )
 
 

@@ -16,6 +16,7 @@ PAGE = "docs/operations.md"
 KEYS = {
     "web": ("daphne",),
     "beat": ("celery", " beat "),
+    "supervisor": ("manage.py", "supervise"),
     "turns": ("worker", "-Q turns"),
     "background": ("worker", "-Q background"),
 }

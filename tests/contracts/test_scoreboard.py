@@ -51,6 +51,7 @@ def test_defects_are_listed_and_their_text_is_in_the_code() -> None:
         ("interleavings explored so far: 310 {'a × b': 310}", {"interleavings": 310}),
         ("  web killed 3 times: 200 turns, 200 equal, 0 prefixes\n", {"kills": 3, "turns": 200}),
         ("resume: prefix continuation: 9 acknowledged, 6 kills, 0 lost", {"kills": 6}),
+        ("storm: 2 people x 9 processes, 1 resets, 1 deletions, 5 kills ({})", {"kills": 5}),
         ("mutants killed: 21 of 22, 9 s", {"mutants_killed": 21, "mutants": 22}),
     ],
 )

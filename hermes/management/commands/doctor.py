@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from hermes import env
+from processes_app import sandbox
 
 SLOW: float = 0.05  # seconds for one question
 
@@ -41,6 +42,7 @@ class Command(BaseCommand):
         failed = 0
         for look in (self._database, self._broker, self._web):
             failed += not look()
+        self._sandbox()
         self._section("Checks")
         found = run_checks(include_deployment_checks=settings.BEHIND_TLS)
         for message in found:
@@ -108,6 +110,11 @@ class Command(BaseCommand):
         if policy not in {"noeviction", ""}:
             self._line("note", f"broker: it may throw away hints ({policy}); noeviction is better")
         return True
+
+    def _sandbox(self) -> None:
+        level, refusal = sandbox.active(), sandbox.refusal()
+        found = f"sandbox: {level or 'none of that level'} (here: {', '.join(sandbox.levels())})"
+        self._line("note" if refusal else "ok", f"{found} {refusal}".strip())
 
     def _web(self) -> bool:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.BIND, settings.BIND)  # noqa: S104 - compared, not bound

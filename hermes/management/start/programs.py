@@ -79,6 +79,21 @@ def beat() -> Program:
     )
 
 
+def supervisor() -> Program:
+    """Starts and follows the agent's processes of this host; they outlive it."""
+    return Program(
+        "supervisor",
+        (sys.executable, str(settings.BASE_DIR / "manage.py"), "supervise"),
+        stop_seconds=5,
+    )
+
+
 def programs() -> list[Program]:
     """What runs, in the order in which it is stopped: the web first, then the clock."""
-    return [web(), beat(), worker("turns", TURN_THREADS), worker("background", BACKGROUND_THREADS)]
+    return [
+        web(),
+        beat(),
+        supervisor(),
+        worker("turns", TURN_THREADS),
+        worker("background", BACKGROUND_THREADS),
+    ]
