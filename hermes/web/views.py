@@ -14,16 +14,20 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
+from processes_app import selectors as processes
 from sessions_app import intake
 from sessions_app.domain import EndpointKind, Refused
 from sessions_app.models import Chat
 
-from . import fragments, selectors, words
+from . import fragments, numbers, selectors, tasking, words
 
 LIST_PAGES: Final = 40  # of the list of chats
-COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
+COMMANDS: Final = (
+    *("new", "compact", "undo", "retry", "stop", "status", "tasks", "title", "help"),
+)
 
 
 def _user(request: HttpRequest) -> User:
@@ -69,7 +73,9 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
     chat = _chat(request, uid)
     user = _user(request)
     session = chat.current
-    pages = selectors.last_pages(chat)
+    mark = numbers.tasks_of(chat.pk)
+    drawer = tasking.drawer_of(chat, mark)
+    pages = selectors.last_pages(chat, mark)
     is_empty = not any(page.groups for page in pages)
     waiting = "" if session is None else fragments.queue_html(session.pk)
     endpoint = chat.endpoint or next(iter(selectors.endpoints()), None) if is_empty else None
@@ -83,6 +89,7 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
         "draft": chat.draft,
         "limit": settings.MAX_MESSAGE_BYTES,
         "commands": list(COMMANDS),
+        "tasks": drawer.open,
         "home": reverse("home"),
         "login": reverse("login"),
         "words": words.page_words(),
@@ -97,6 +104,7 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
             "head": fragments.head_html(chat),
             "queue": waiting,
             "sidebar": fragments.sidebar_html(user, chat),
+            "drawer": fragments.drawer_html(drawer),
             "is_empty": is_empty and not waiting,
             "is_offline": is_empty and (endpoint is None or endpoint.kind == EndpointKind.OFFLINE),
             "initials": _initials(user),
@@ -246,8 +254,19 @@ def archive(request: HttpRequest, uid: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def delete(request: HttpRequest, uid: UUID) -> HttpResponse:
-    """Delete a chat; it can be brought back."""
-    actor = _user(request).get_username()
+    """Delete a chat; it can be brought back. While commands run in it, it has to be meant."""
+    user = _user(request)
+    actor = user.get_username()
+    chat = Chat.objects.of(user.pk).filter(uid=uid).only("key").first()
+    count = 0 if chat is None else processes.running(chat.key).count()
+    if count and request.POST.get("sure") != "1":
+        message = ngettext(
+            "%d command still runs in this chat. It is ended with the chat.",
+            "%d commands still run in this chat. They are ended with the chat.",
+            count,
+        )
+        told = {"code": "running", "message": message % (count,), "running": count}
+        return JsonResponse(told, status=409)
     return _change(
         request, uid, lambda pk, user: intake.delete_chat(chat_id=pk, user_id=user, actor=actor)
     )
