@@ -43,6 +43,14 @@ concat_ws('|',
      FROM processes_app_completionevent e
      WHERE e.origin_chat = c.key AND e.status IN ('pending', 'accepted') AND e.process_id IS NULL))
 """
+_NEWS: Final = """
+EXISTS (SELECT FROM sessions_app_session s
+        JOIN processes_app_completionevent e ON e.origin_session = s.key
+        WHERE s.chat_id = c.id AND e.status IN ('quiet', 'dropped'))
+OR EXISTS (SELECT FROM processes_app_processrecord p
+           JOIN processes_app_completionevent e ON e.process_id = p.id
+           WHERE p.origin_chat = c.key AND p.origin_session IS NULL AND e.status = 'quiet')
+"""
 _POLL: Final = f"""
 SELECT 's', s.id, s.version, t.id, t.fence_token,
        CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
@@ -92,12 +100,12 @@ def marks_of(session_id: int) -> tuple[str, str]:
     return ("", "") if found is None else (str(found[0]), str(found[1]))
 
 
-def tasks_of(chat_id: int) -> str:
-    """The mark of a chat's tasks; empty if it has none."""
+def tasks_of(chat_id: int) -> tuple[str, bool]:
+    """The mark of a chat's tasks, and whether anything was told to nobody in its sessions."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {_TASKS} FROM sessions_app_chat c WHERE c.id = %s",  # noqa: S608 - our own
+            f"SELECT {_TASKS}, {_NEWS} FROM sessions_app_chat c WHERE c.id = %s",  # noqa: S608 - our own
             [chat_id],
         )
         found = cursor.fetchone()
-    return "" if found is None else str(found[0])
+    return ("", False) if found is None else (str(found[0]), bool(found[1]))

@@ -218,10 +218,10 @@ def session_before(session: Session) -> Session | None:
     return earlier.order_by("-number").first()
 
 
-def last_pages(chat: Chat, mark: str | None = None) -> list[Page]:
+def last_pages(chat: Chat, *, has_news: bool | None = None) -> list[Page]:
     """What a chat shows at first: its session, and above it the end of the one before.
 
-    ``mark`` is that of the chat's tasks, where it is known.
+    ``has_news``: whether anything was told to nobody in its sessions, where that is known.
     """
     session = chat.current
     if session is None:
@@ -232,7 +232,7 @@ def last_pages(chat: Chat, mark: str | None = None) -> list[Page]:
         earlier = session_before(session)
         if earlier is not None:
             pages.insert(0, page_of(earlier, is_past=True, limit=min(room, 10)))
-    if len(pages) > 1 or (numbers.tasks_of(chat.pk) if mark is None else mark):
+    if numbers.tasks_of(chat.pk)[1] if has_news is None else has_news:
         _place_news(chat, pages)
     return pages
 

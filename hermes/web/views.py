@@ -73,9 +73,9 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
     chat = _chat(request, uid)
     user = _user(request)
     session = chat.current
-    mark = numbers.tasks_of(chat.pk)
+    mark, has_news = numbers.tasks_of(chat.pk)
     drawer = tasking.drawer_of(chat, mark)
-    pages = selectors.last_pages(chat, mark)
+    pages = selectors.last_pages(chat, has_news=has_news)
     is_empty = not any(page.groups for page in pages)
     waiting = "" if session is None else fragments.queue_html(session.pk)
     endpoint = chat.endpoint or next(iter(selectors.endpoints()), None) if is_empty else None
