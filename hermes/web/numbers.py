@@ -100,12 +100,12 @@ def marks_of(session_id: int) -> tuple[str, str]:
     return ("", "") if found is None else (str(found[0]), str(found[1]))
 
 
-def tasks_of(chat_id: int) -> tuple[str, bool]:
-    """The mark of a chat's tasks, and whether anything was told to nobody in its sessions."""
+def has_news(chat_id: int) -> bool:
+    """Whether the end of anything was told to nobody in the sessions of a chat."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {_TASKS}, {_NEWS} FROM sessions_app_chat c WHERE c.id = %s",  # noqa: S608 - our own
+            f"SELECT {_NEWS} FROM sessions_app_chat c WHERE c.id = %s",  # noqa: S608 - our own
             [chat_id],
         )
         found = cursor.fetchone()
-    return ("", False) if found is None else (str(found[0]), bool(found[1]))
+    return found is not None and bool(found[0])

@@ -218,11 +218,8 @@ def session_before(session: Session) -> Session | None:
     return earlier.order_by("-number").first()
 
 
-def last_pages(chat: Chat, *, has_news: bool | None = None) -> list[Page]:
-    """What a chat shows at first: its session, and above it the end of the one before.
-
-    ``has_news``: whether anything was told to nobody in its sessions, where that is known.
-    """
+def last_pages(chat: Chat) -> list[Page]:
+    """What a chat shows at first: its session, and above it the end of the one before."""
     session = chat.current
     if session is None:
         return []
@@ -232,7 +229,7 @@ def last_pages(chat: Chat, *, has_news: bool | None = None) -> list[Page]:
         earlier = session_before(session)
         if earlier is not None:
             pages.insert(0, page_of(earlier, is_past=True, limit=min(room, 10)))
-    if numbers.tasks_of(chat.pk)[1] if has_news is None else has_news:
+    if numbers.has_news(chat.pk):
         _place_news(chat, pages)
     return pages
 

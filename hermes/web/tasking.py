@@ -33,14 +33,6 @@ def open_of(told: Tasks) -> list[Mapping[str, Any]]:
     return [each for each in told.approvals.values() if each["state"] == "open"]
 
 
-def drawer_of(chat: Chat, mark: str) -> tasks.Drawer:
-    """The tasks of a chat for its page; nothing is read where the mark says that there are none."""
-    if not mark:
-        return tasks.Drawer()
-    key = "" if chat.current is None else chat.current.key
-    return tasks.drawer_of(processes.of_chat(chat.key), key)
-
-
 def _sessions(chat: Chat, chores: processes.Chores) -> dict[str, int]:
     """The ids of the sessions of this chat that are named, and of the current one."""
     rows: Sequence[Any] = [*chores.processes, *chores.events]

@@ -22,7 +22,7 @@ from sessions_app import intake
 from sessions_app.domain import EndpointKind, Refused
 from sessions_app.models import Chat
 
-from . import fragments, numbers, selectors, tasking, words
+from . import fragments, selectors, words
 
 LIST_PAGES: Final = 40  # of the list of chats
 COMMANDS: Final = (
@@ -73,9 +73,7 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
     chat = _chat(request, uid)
     user = _user(request)
     session = chat.current
-    mark, has_news = numbers.tasks_of(chat.pk)
-    drawer = tasking.drawer_of(chat, mark)
-    pages = selectors.last_pages(chat, has_news=has_news)
+    pages = selectors.last_pages(chat)
     is_empty = not any(page.groups for page in pages)
     waiting = "" if session is None else fragments.queue_html(session.pk)
     endpoint = chat.endpoint or next(iter(selectors.endpoints()), None) if is_empty else None
@@ -89,7 +87,6 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
         "draft": chat.draft,
         "limit": settings.MAX_MESSAGE_BYTES,
         "commands": list(COMMANDS),
-        "tasks": drawer.open,
         "home": reverse("home"),
         "login": reverse("login"),
         "words": words.page_words(),
@@ -104,7 +101,6 @@ def chat_page(request: HttpRequest, uid: UUID) -> HttpResponse:
             "head": fragments.head_html(chat),
             "queue": waiting,
             "sidebar": fragments.sidebar_html(user, chat),
-            "drawer": fragments.drawer_html(drawer),
             "is_empty": is_empty and not waiting,
             "is_offline": is_empty and (endpoint is None or endpoint.kind == EndpointKind.OFFLINE),
             "initials": _initials(user),

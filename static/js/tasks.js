@@ -1,6 +1,6 @@
 // Background work: questions, processes and results in the log, the task drawer, notifications.
-import { $, $$, base, config, get, newId, parse, store, words } from "./page.js";
-import { localise, tick } from "./clocks.js";
+import { $, $$, base, get, newId, parse, store, words } from "./page.js";
+import { localise } from "./clocks.js";
 import { back, box } from "./composer.js";
 import { sheet, sure, toast } from "./dialogs.js";
 import { say } from "./say.js";
@@ -10,7 +10,7 @@ const list = $("#tasks"), drawer = $("#drawer");
 const narrow = matchMedia("(max-width: 75rem)");
 const asked = new Map(); // ref -> the card in which its answer, or why there is none, is shown
 let send = () => false;
-let open = config.tasks;
+let open = 0; // hello tells
 
 // --- Keeping what somebody looks at --------------------------------------------------------------
 
@@ -242,7 +242,6 @@ export function tasks(sender) {
     event.preventDefault();
     button.click();
   });
-  tick(list);
   endTails();
   showNotify();
   badge();
