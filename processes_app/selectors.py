@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from sessions_app.domain import OPEN_TURN, TurnStatus
-from sessions_app.models import Turn
+from sessions_app.models import Session, Turn
 
 from . import domain, files
 from .domain import ApprovalStatus, DropReason, EventStatus
@@ -83,6 +83,14 @@ def untold(address: str, sessions: Iterable[str]) -> list[CompletionEvent]:
     rows = CompletionEvent.objects.filter(shown, placed, origin_chat=address)
     newest = rows.select_related("process").order_by("-happened_at", "-pk")[:MOST_QUIET]
     return list(newest)[::-1]
+
+
+def has_untold() -> Q:
+    """A filter of chats: whether anything may be shown in their sessions without a turn."""
+    sessions = Session.objects.filter(chat=OuterRef(OuterRef("pk"))).values("key")
+    rows = CompletionEvent.objects.filter(status__in=[EventStatus.QUIET, EventStatus.DROPPED])
+    unstamped = rows.filter(origin_session=None, origin_chat=OuterRef("key"))
+    return Q(Exists(rows.filter(origin_session__in=sessions))) | Q(Exists(unstamped))
 
 
 def process_of(address: str, uid: str) -> ProcessRecord | None:

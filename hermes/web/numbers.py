@@ -43,14 +43,6 @@ concat_ws('|',
      FROM processes_app_completionevent e
      WHERE e.origin_chat = c.key AND e.status IN ('pending', 'accepted') AND e.process_id IS NULL))
 """
-_NEWS: Final = """
-EXISTS (SELECT FROM sessions_app_session s
-        JOIN processes_app_completionevent e ON e.origin_session = s.key
-        WHERE s.chat_id = c.id AND e.status IN ('quiet', 'dropped'))
-OR EXISTS (SELECT FROM processes_app_processrecord p
-           JOIN processes_app_completionevent e ON e.process_id = p.id
-           WHERE p.origin_chat = c.key AND p.origin_session IS NULL AND e.status = 'quiet')
-"""
 _POLL: Final = f"""
 SELECT 's', s.id, s.version, t.id, t.fence_token,
        CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
@@ -98,14 +90,3 @@ def marks_of(session_id: int) -> tuple[str, str]:
         )
         found = cursor.fetchone()
     return ("", "") if found is None else (str(found[0]), str(found[1]))
-
-
-def has_news(chat_id: int) -> bool:
-    """Whether the end of anything was told to nobody in the sessions of a chat."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {_NEWS} FROM sessions_app_chat c WHERE c.id = %s",  # noqa: S608 - our own
-            [chat_id],
-        )
-        found = cursor.fetchone()
-    return found is not None and bool(found[0])

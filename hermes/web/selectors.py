@@ -29,7 +29,7 @@ from sessions_app.models import (
     Turn,
 )
 
-from . import groups, numbers, tasks
+from . import groups, tasks
 from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
@@ -45,7 +45,7 @@ END: Final = datetime.max.replace(tzinfo=UTC)
 def chat_of(user_id: int, uid: UUID) -> Chat | None:
     """A person's chat with what its head needs, or None: it is not there, or not theirs."""
     found = Chat.objects.of(user_id).select_related("current", "current__summary", "endpoint")
-    return found.filter(uid=uid).first()
+    return found.annotate(has_untold=processes.has_untold()).filter(uid=uid).first()
 
 
 # --- Transcripts ---------------------------------------------------------------------------------
@@ -229,9 +229,16 @@ def last_pages(chat: Chat) -> list[Page]:
         earlier = session_before(session)
         if earlier is not None:
             pages.insert(0, page_of(earlier, is_past=True, limit=min(room, 10)))
-    if numbers.has_news(chat.pk):
+    if _has_untold(chat):
         _place_news(chat, pages)
     return pages
+
+
+def _has_untold(chat: Chat) -> bool:
+    known: bool | None = getattr(chat, "has_untold", None)
+    if known is None:
+        known = Chat.objects.filter(processes.has_untold(), pk=chat.pk).exists()
+    return known
 
 
 def _place_news(chat: Chat, pages: Sequence[Page], before: int | None = None) -> None:
