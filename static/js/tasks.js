@@ -52,9 +52,11 @@ function badge() {
   for (const each of $$("[data-tasks-open]")) {
     each.textContent = String(open);
     each.hidden = !open;
-    each.setAttribute("aria-label", words.tasksOpen.replace("{n}", open));
   }
-  for (const button of $$("[data-drawer-toggle]")) button.setAttribute("aria-expanded", String(isDrawerOpen()));
+  for (const button of $$("[data-drawer-toggle]")) {
+    button.setAttribute("aria-expanded", String(isDrawerOpen()));
+    button.setAttribute("aria-label", open ? words.tasksOpen.replace("{n}", open) : words.tasks);
+  }
 }
 
 export function showTasks(frame) {
