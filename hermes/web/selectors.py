@@ -409,8 +409,10 @@ def sidebar(
 
 def _is_unread(chat: Chat) -> bool:
     session = chat.current
-    if session is None or session.last_seq == 0:
+    if session is None:
         return False
+    if session.last_seq == 0:  # what ended in an earlier session may be news all the same
+        return session.number > 1 and chat.read_session_id is None
     return chat.read_session_id != session.pk or chat.read_seq < session.last_seq
 
 

@@ -19,7 +19,7 @@ const socket = new Socket(config.socket);
 let readSeq = 0, readSession = null;
 
 function read() {
-  if (document.hidden || !isAtEnd() || state.session === null || !state.lastSeq) return;
+  if (document.hidden || !isAtEnd() || state.session === null) return;
   if (readSession === state.session && readSeq >= state.lastSeq) return;
   if (socket.send({ type: "read", session: state.session, seq: state.lastSeq })) { readSession = state.session; readSeq = state.lastSeq; }
 }
@@ -72,7 +72,8 @@ function taken(frame) {
     case "sidebar": refresh(); break;
     case "compaction.update": showPill(frame, frame.html); break;
     case "compaction.preview": showPreview(frame); break;
-    case "process.update": case "approval.update": case "completion.update": case "tasks": takeTask(frame); break;
+    case "completion.update": takeTask(frame); if (frame.html) { readSession = null; read(); } break; // a row is news too
+    case "process.update": case "approval.update": case "tasks": takeTask(frame); break;
     case "notice":
       answered(frame);
       if (answeredHere(frame)) break;

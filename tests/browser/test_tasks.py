@@ -31,10 +31,11 @@ window.Notification = class {
 };
 document.hasFocus = () => window.__focused ?? true;
 """
+TABLE = "--table order_events --since 2026-11-28T21:14Z"
 BACKFILL = """for batch in 131 132 133; do
   echo "order_events  batch $batch/381   $batch,000 rows   2,60$((batch % 10)) rows/s"
 done
-while [ ! -e "$1" ]; do sleep 0.1; done
+while [ ! -e go ]; do sleep 0.1; done
 echo "order_events  all 381 batches copied, 0 rows differ"
 """
 
@@ -60,7 +61,10 @@ def calls(scripted, command: str, *, background: bool = True, **more) -> None:
     arguments = {"command": command, "background": background, **more}
     call = Call("run_command", json.dumps(arguments))
     scripted.script(
-        rules=[Rule("lease", Behaviour(text="I will run it.", calls=(call,)), times=1)],
+        rules=[
+            Rule("lease", Behaviour(text="I run it in four steps.", calls=(call,)), times=1),
+            Rule("Report of background", Behaviour(text="The backfill is through.")),
+        ],
         default=Behaviour(text="It runs. I go on when it is through."),
     )
 
@@ -79,8 +83,7 @@ def allow(page: Page) -> None:
 def test_a_command_is_allowed_watched_and_its_result_comes(
     chat: Chat, folder: Path, scripted, tab: OpenTab, width: int, height: int, dark: bool
 ):
-    go = f"go-{width}-{dark}"
-    calls(scripted, f"sh backfill.sh {go} --table order_events --since 2026-11-28T21:14Z")
+    calls(scripted, f"sh backfill.sh {TABLE}")
     here = tab(chat.owner, width=width, height=height, dark=dark)
     page = here.open(f"/chats/{chat.uid}/")
     look = f"{'dark' if dark else 'light'}-{width}"
@@ -109,7 +112,7 @@ def test_a_command_is_allowed_watched_and_its_result_comes(
     picture(page, f"tasks-running-{look}")
     page.keyboard.press("Escape")
 
-    (folder / go).touch()
+    (folder / "go").touch()
     page.wait_for_selector("#log .event")
     here.done(2)
     assert "Finished, exit 0" in page.inner_text("#log .event__what")
@@ -132,7 +135,7 @@ def test_a_command_is_allowed_watched_and_its_result_comes(
 def test_a_foreground_command_says_when_it_resumes(
     chat: Chat, folder: Path, scripted, tab: OpenTab
 ):
-    calls(scripted, "sh backfill.sh go-fore", background=False)
+    calls(scripted, "sh backfill.sh", background=False)
     here = tab(chat.owner)
     page = here.open(f"/chats/{chat.uid}/")
     ask(here, page)
@@ -140,7 +143,7 @@ def test_a_foreground_command_says_when_it_resumes(
     page.wait_for_selector("#log .live >> text=Will resume when it finishes")
     assert page.locator("#log .live .spin").count() == 0
     assert "The answer goes on when it finishes" in page.inner_text("#log .proc")
-    (folder / "go-fore").touch()
+    (folder / "go").touch()
     here.done(1)
     assert "Finished, exit 0" in page.inner_text("#log .proc")
     assert page.locator("#log .event").count() == 0
@@ -193,7 +196,7 @@ def test_an_answer_that_comes_too_late_says_so_in_its_card(
 
 
 def test_a_command_is_ended_from_the_drawer(chat: Chat, folder: Path, scripted, tab: OpenTab):
-    calls(scripted, "sh backfill.sh never")
+    calls(scripted, "sh backfill.sh --table never")
     here = tab(chat.owner, width=1440)
     page = here.open(f"/chats/{chat.uid}/")
     ask(here, page)
@@ -203,7 +206,7 @@ def test_a_command_is_ended_from_the_drawer(chat: Chat, folder: Path, scripted, 
     page.click("#tasks .task [data-act=kill]")
     page.wait_for_selector("#dlg-sure[open]")
     assert page.evaluate("document.activeElement.textContent") == "Cancel"
-    assert "sh backfill.sh never" in page.inner_text("#sure-c")
+    assert "sh backfill.sh --table never" in page.inner_text("#sure-c")
     clean(page)
     page.keyboard.press("Escape")
     assert ProcessRecord.objects.get().kill_asked_at is None
@@ -226,8 +229,7 @@ def test_a_command_is_ended_from_the_drawer(chat: Chat, folder: Path, scripted, 
 def test_a_result_of_a_closed_session_is_handed_on(
     chat: Chat, folder: Path, scripted, tab: OpenTab, width: int, height: int, dark: bool
 ):
-    go = f"go-new-{width}-{dark}"
-    calls(scripted, f"sh backfill.sh {go} --table order_events")
+    calls(scripted, f"sh backfill.sh {TABLE}")
     here = tab(chat.owner, width=width, height=height, dark=dark)
     page = here.open(f"/chats/{chat.uid}/")
     ask(here, page)
@@ -236,7 +238,7 @@ def test_a_result_of_a_closed_session_is_handed_on(
     here.send("/new")
     page.wait_for_selector("#log .session--past")
     page.wait_for_selector("#log .proc >> text=does not wake the chat")
-    (folder / go).touch()
+    (folder / "go").touch()
     page.wait_for_selector("#log .session--past .event--quiet")
     assert "you had started a new session" in page.inner_text("#log .event--quiet")
     page.click("#log .event--quiet .event__sum")
@@ -259,7 +261,7 @@ def test_a_result_of_a_closed_session_is_handed_on(
 def test_a_chat_with_running_commands_is_not_deleted_by_one_press(
     chat: Chat, folder: Path, scripted, tab: OpenTab
 ):
-    calls(scripted, "sh backfill.sh never")
+    calls(scripted, "sh backfill.sh --table never")
     here = tab(chat.owner)
     page = here.open(f"/chats/{chat.uid}/")
     ask(here, page)
@@ -297,7 +299,7 @@ def test_a_person_types_into_a_command(chat: Chat, folder: Path, scripted, tab: 
 def test_notifications_are_asked_for_by_a_press_only(
     chat: Chat, folder: Path, scripted, tab: OpenTab
 ):
-    calls(scripted, "sh backfill.sh go-told")
+    calls(scripted, "sh backfill.sh")
     here = tab(chat.owner, width=1440)
     here.page.add_init_script(ASKS_FIRST)
     page = here.open(f"/chats/{chat.uid}/")
@@ -309,7 +311,7 @@ def test_notifications_are_asked_for_by_a_press_only(
     page.wait_for_selector("[data-act=notify][aria-pressed=true]")
     assert page.evaluate("window.__asked") == 1
     page.evaluate("window.__focused = false")
-    (folder / "go-told").touch()
+    (folder / "go").touch()
     here.until("window.__told.length > 0")
     assert "A background command has ended" in page.evaluate("window.__told[0]")
     until(lambda: CompletionEvent.objects.get().settled_at)

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from hermes.web import fragments, numbers, reading, tasking, tasks
+from hermes.web import fragments, numbers, reading, selectors, tasking, tasks
 from hermes.web.cursor import Cursor
 from processes_app import files, intake, runner
 from processes_app.domain import Answer, KillBy
@@ -204,6 +204,29 @@ def test_a_chat_that_waits_for_an_answer_is_marked_in_the_list():
         "waits for your answer"
         in signed_in(other.owner).get(f"/chats/{other.uid}/").content.decode()
     )
+
+
+def test_a_quiet_result_makes_its_chat_unread_until_it_is_read():
+    state = ran()
+    other = factories.chat(state.chat.owner)
+    factories.say(other, "hello")
+    facts.reset(state)
+
+    def is_unread():
+        rows = [
+            row for bunch in selectors.sidebar(state.chat.owner_id, other) for row in bunch.chats
+        ]
+        return next(row.is_unread for row in rows if row.chat.pk == state.chat.pk)
+
+    session = Chat.objects.get(pk=state.chat.pk).current_id
+    chats.mark_read(**state.who, session_id=session, seq=0)
+    before = is_unread()
+    end(state)
+    runner.deliver(state.chat.key)
+    then = is_unread()
+    chats.mark_read(**state.who, session_id=session, seq=0)
+
+    assert (before, then, is_unread()) == (False, True, False)
 
 
 # --- Logs and results ----------------------------------------------------------------------------
