@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from hermes.web import probes, views
+from hermes.web import probes, taskviews, views
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -34,6 +34,8 @@ urlpatterns = [
     path("chats/<uuid:uid>/delete/", views.delete, name="chat-delete"),
     path("chats/<uuid:uid>/undelete/", views.undelete, name="chat-undelete"),
     path("chats/<uuid:uid>/model/", views.model, name="chat-model"),
+    path("chats/<uuid:uid>/results/<int:pk>/", taskviews.result, name="chat-result"),
+    path("processes/<slug:uid>/", taskviews.process_log, name="process-log"),
     path("sidebar/", views.sidebar, name="sidebar"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),

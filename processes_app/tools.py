@@ -139,6 +139,8 @@ class RunCommand:
             return "A delegated agent may not run commands."
         if refusal := sandbox.refusal():
             return f"Commands cannot run here. For the operator: {refusal}"
+        if not intake.may_start(call.turn.owner_id):
+            return REFUSALS[Refusal.NOT_ALLOWED]
         if not command.strip():
             return "There is no command."
         if len(command) > 20_000 or "\0" in command:

@@ -99,6 +99,8 @@ def settle(address: str) -> Settled:
                 result.waiting += 1
             case Drop(reason):
                 _drop(event, reason)
+                if reason is DropReason.CLOSED_BY_USER:  # its output stands there all the same
+                    _badge(ground, event.origin_session)
                 result.closed += 1
             case Consumed():
                 _consume(event)
@@ -325,10 +327,12 @@ def _item(event: CompletionEvent) -> Item:
 
 
 def _badge(ground: Ground, session: str | None) -> None:
-    """Let the sidebar look again at the chat in which something is shown quietly."""
+    """Mark the chat in which something is shown quietly as not read."""
     found = ground.sessions.get(session or "")
     if found is not None:
-        transcript.publish_chat(ground.chats[found.chat_id])
+        chat = ground.chats[found.chat_id]
+        chat.read_session, chat.read_seq = None, 0
+        transcript.publish_chat(chat, "read_session", "read_seq")
 
 
 # --- Asked about one event or turn ----------------------------------------------------------------

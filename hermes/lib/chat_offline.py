@@ -49,7 +49,9 @@ ABOUT: Final = (
     "Until then you can write me:\n\n"
     "- `!say 200 words` — a long answer that streams; `!say 200 words slowly` gives you time to "
     "press Stop.\n"
-    "- `!tool current_time {}` — a call of a tool, with its arguments as JSON."
+    "- `!tool current_time {}` — a call of a tool, with its arguments as JSON.\n"
+    '- `!tool run_command {"command": "sleep 20; echo done", "background": true}` — a command in '
+    "the background, once you have allowed it."
 )
 
 _TOOL: Final = re.compile(r"^[ \t]*!tool[ \t]+(\S+)[ \t]*(.*?)[ \t]*$", re.MULTILINE)

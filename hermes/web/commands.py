@@ -14,11 +14,12 @@ from typing import Any, Final, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from processes_app import selectors as processes
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import compacting, metering, reading
+from . import compacting, metering, reading, tasks
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,17 @@ def status(asked: Asked) -> Reply:
     return notice("status", "\n".join(lines))
 
 
+def tasks_(asked: Asked) -> Reply:
+    """Say what waits for the person, what runs and what has ended; a page opens its drawer."""
+    chat = Chat.objects.select_related("current").get(pk=asked.chat_id)
+    key = "" if chat.current is None else chat.current.key
+    drawer = tasks.drawer_of(processes.of_chat(chat.key), key)
+    lines = [_("Waits for you: %(command)s") % {"command": ask.line} for ask in drawer.asks]
+    lines += [f"{each.uid} · {each.what}: {each.line}" for each in drawer.running]
+    lines += [f"{each.uid} · {each.what}: {each.line}" for each in drawer.recent]
+    return notice("tasks", "\n".join(lines) or _("This chat has no tasks."))
+
+
 def help_(asked: Asked) -> Reply:
     """List the commands."""
     lines = [f"/{name} – {_(about)}" for name, about in ABOUT.items()]
@@ -173,6 +185,7 @@ COMMANDS: Final[Mapping[str, Callable[[Asked], Reply]]] = {
     "retry": retry,
     "stop": stop,
     "status": status,
+    "tasks": tasks_,
     "title": title,
     "help": help_,
 }
@@ -183,6 +196,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "retry": gettext_noop("answer the last message again"),
     "stop": gettext_noop("stop the answer"),
     "status": gettext_noop("what runs, what waits, how full the context is"),
+    "tasks": gettext_noop("what waits for you, what runs, what has ended"),
     "title": gettext_noop("name this chat"),
     "help": gettext_noop("this list"),
 }

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from .taskframes import Tasks, changes
+
 HELD: Final = 256 * 1024  # code points of text that waits for what is before it
 WAITING: Final = "waiting"
 ENDED: Final = frozenset({"completed", "cancelled", "interrupted", "failed"})
@@ -185,6 +187,7 @@ class Seen:
     chat_part: Mapping[str, Any] | None = None
     meter: Mapping[str, Any] | None = None
     fold: Fold | None = None
+    tasks: Tasks = field(default_factory=Tasks)
     htmls: Mapping[str, str] = field(default_factory=dict)  # of what stands beside the log
 
 
@@ -205,6 +208,7 @@ class Cursor:
     busy: tuple[int, int, str] | None = None  # turn, run, status
     until: str | None = None  # … and until when it may be held
     fold: Fold | None = None
+    tasks: Tasks | None = None
     noticed: set[str] = field(default_factory=set)  # notices that are told once a connection
     turn: int | None = None  # the turn whose text is followed
     run: int = 0
@@ -260,6 +264,8 @@ class Cursor:
         if seen.whole is None and seen.meter is not None:
             frames.append(self._with_html("meter", seen, seen.meter))
         frames += self._folded(seen)
+        frames += changes(self.tasks, seen.tasks)
+        self.tasks = seen.tasks
         self.session, self.version = seen.session, seen.version
         self.generation, self.is_ended = seen.generation, seen.is_ended
         self.chat_version, self.queue = seen.chat_version, seen.queue

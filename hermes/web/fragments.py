@@ -23,6 +23,7 @@ from sessions_app.models import Chat, Summary
 from . import metering, rendering, selectors, words
 from .groups import Group
 from .selectors import Page
+from .tasks import Ask, Drawer, News, Proc
 from .templatetags.chat import tokens
 
 BAR: Final = 1280  # units of the meter's width
@@ -84,6 +85,29 @@ def foot_html(turn_id: int) -> str:
 
 def _owner_is_staff(group: Group) -> bool:
     return group.turn is not None and bool(group.turn.chat.owner.is_staff)
+
+
+# --- Background work -----------------------------------------------------------------------------
+
+
+def ask_html(ask: Ask) -> str:
+    """The question whether a command may run, or what was said to it."""
+    return _part("ask", ask=ask)
+
+
+def process_html(proc: Proc) -> str:
+    """A process: how it stands, and the end of what it has written."""
+    return _part("proc", proc=proc)
+
+
+def news_html(news: News) -> str:
+    """The end of a command as a row of ours, never as the person's words."""
+    return _part("news", news=news)
+
+
+def drawer_html(drawer: Drawer) -> str:
+    """What stands in the task drawer."""
+    return _part("drawer", drawer=drawer)
 
 
 # --- Around it -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
+from processes_app.domain import Answer
 from sessions_app.domain import storable
 
 from .shapes import Error
@@ -147,6 +148,30 @@ class UndoSummary(Command):
 
 
 @dataclass(frozen=True)
+class AnswerAsk(Command):
+    """Say whether a command may run: ``once``, ``always`` or ``deny``."""
+
+    approval: int = 0
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class Kill(Command):
+    """End a process and what it started."""
+
+    process: str = ""
+
+
+@dataclass(frozen=True)
+class TypeInto(Command):
+    """Type into the terminal of a process, once an id."""
+
+    process: str = ""
+    id: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Read(Command):
     """The person has seen this far."""
 
@@ -193,6 +218,9 @@ Parsed: TypeAlias = (
     | Preview
     | CancelCompaction
     | UndoSummary
+    | AnswerAsk
+    | Kill
+    | TypeInto
     | Read
     | Ack
     | Ping
@@ -216,6 +244,9 @@ COMMANDS: Final[Mapping[str, type[Parsed]]] = {
     "compaction.preview": Preview,
     "compaction.cancel": CancelCompaction,
     "summary.undo": UndoSummary,
+    "approval.answer": AnswerAsk,
+    "process.kill": Kill,
+    "process.input": TypeInto,
     "read": Read,
     "ack": Ack,
     "ping": Ping,
@@ -252,6 +283,12 @@ def _nonce(value: Any) -> str:
     return storable(value)
 
 
+def _answer(value: Any) -> str:
+    if not isinstance(value, str) or value not in set(Answer):
+        raise _Wrong(f"has to be one of {', '.join(Answer)}")
+    return str(value)
+
+
 CHECKS: Final[Mapping[str, Check]] = {
     "id": _id,
     "text": _text,
@@ -264,6 +301,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     "focus": _text,
     "summary": _text,
     "preview": _number,
+    "approval": _number,
+    "answer": _answer,
+    "process": _id,
 }
 _OPTIONAL: Final[Mapping[type[Parsed], frozenset[str]]] = {
     Regenerate: frozenset({"turn"}),

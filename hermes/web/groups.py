@@ -69,6 +69,8 @@ class ToolUse:
     seq: int = 0  # of the result
     state: str = "open"  # open, done, failed
     seconds: float | None = None
+    tool: str = ""  # its name as the model knows it
+    call_id: str = ""
 
     @property
     def is_cut(self) -> bool:
@@ -78,13 +80,14 @@ class ToolUse:
 
 @dataclass
 class Part:
-    """A piece of an answer: ``think``, ``tools`` or ``prose``."""
+    """A piece of an answer: ``think``, ``tools``, ``prose``, or a card: ``ask``, ``proc``."""
 
     kind: str
     text: str = ""
     seq: int = 0
     blocks: list[Block] = field(default_factory=list)
     tools: list[ToolUse] = field(default_factory=list)
+    card: Any = None  # of tasks.Ask or tasks.Proc
 
 
 @dataclass
@@ -97,6 +100,7 @@ class Said:
     at: datetime
     is_machine: bool = False
     versions: Versions | None = None
+    reports: Sequence[Any] = ()  # tasks.News, where the machine tells of what has ended
 
     @property
     def is_cut(self) -> bool:
@@ -119,6 +123,7 @@ class Outcome:
     can_continue: bool = False
     can_retry: bool = False
     retry_word: str = "regenerate"  # or try
+    waits_for: str = ""  # a person's answer (approval), or an end (process)
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,7 @@ class Group:
     is_past: bool = False
     is_superseded: bool = False  # a later answer stands in the place of this one
     folds: list[Fold] = field(default_factory=list)
+    news: list[Any] = field(default_factory=list)  # tasks.News shown behind it without a turn
 
     @property
     def is_live(self) -> bool:
@@ -231,6 +237,8 @@ def _tool(call: Mapping[str, Any]) -> ToolUse:
         arguments="" if arguments.strip() in {"", "{}"} else arguments[:SHOWN],
         summary=_one_line(arguments),
         icon=icon,
+        tool=name,
+        call_id=str(call["id"]),
     )
 
 
@@ -297,7 +305,8 @@ def outcome_of(turn: Turn, *, has_text: bool) -> Outcome | None:
     if status == TurnStatus.WAITING:
         if turn.wait_key == "provider":
             return Outcome("note", level="warn", until=turn.wait_until, **told)
-        return Outcome("wait", icon="hour", until=turn.wait_until)
+        kind = turn.wait_key.partition(":")[0]
+        return Outcome("wait", icon="hour", until=turn.wait_until, waits_for=kind)
     if status == TurnStatus.COMPLETED:
         if not turn.error_code:
             return None

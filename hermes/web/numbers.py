@@ -20,6 +20,31 @@ concat_ws('|',
      WHERE (p.scope = 'everything' OR p.scope LIKE 'endpoint:%%')
        AND (p.paused_at IS NOT NULL OR p.breaker_until > statement_timestamp())))
 """
+# What moves the tasks of a chat: processes that run, the newest, what they have written, what
+# became of their news, and approvals that a turn waits for. Empty where a chat has none of these.
+_TASKS: Final = """
+concat_ws('|',
+    (SELECT string_agg(concat_ws('.', p.id, p.status, p.output_bytes, p.kill_asked,
+                                 p.kill_failed, e.id, e.status, e.turn_id_meant),
+                       ',' ORDER BY p.id, e.id)
+     FROM ((SELECT id, status, output_bytes, kill_asked_at IS NOT NULL AS kill_asked,
+                   kill_failed_at IS NOT NULL AS kill_failed
+            FROM processes_app_processrecord
+            WHERE origin_chat = c.key ORDER BY id DESC LIMIT 12)
+           UNION
+           (SELECT id, status, output_bytes, kill_asked_at IS NOT NULL, kill_failed_at IS NOT NULL
+            FROM processes_app_processrecord
+            WHERE origin_chat = c.key AND status IN ('starting', 'running')
+            ORDER BY id DESC LIMIT 50)) p
+     LEFT JOIN processes_app_completionevent e ON e.process_id = p.id),
+    (SELECT string_agg('a' || a.id, ',' ORDER BY a.id)
+     FROM processes_app_approval a JOIN sessions_app_turn w ON w.id = a.turn_id_meant
+     WHERE a.origin_chat = c.key AND a.status = 'pending' AND w.status = 'waiting'
+       AND w.wait_key = 'approval:' || a.id),
+    (SELECT string_agg('e' || e.id || e.status, ',' ORDER BY e.id)
+     FROM processes_app_completionevent e
+     WHERE e.origin_chat = c.key AND e.status IN ('pending', 'accepted') AND e.process_id IS NULL))
+"""
 _POLL: Final = f"""
 SELECT 's', s.id, s.version, t.id, t.fence_token,
        CASE WHEN t.started_at IS NULL AND t.status = 'running' THEN 'held' ELSE t.status END,
@@ -32,7 +57,7 @@ LEFT JOIN LATERAL (
     WHERE turn_id = t.id AND run = t.fence_token ORDER BY n DESC LIMIT 1
 ) c ON true
 UNION ALL
-SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL, NULL
+SELECT 'c', c.id, c.version, c.current_id, NULL, NULL, NULL, NULL, {_TASKS}
 FROM unnest(%(chats)s::bigint[]) AS w(id)
 JOIN sessions_app_chat c ON c.id = w.id AND c.deleted_at IS NULL
 UNION ALL
@@ -57,12 +82,13 @@ def poll(sessions: list[int], chats: list[int], users: list[int]) -> list[tuple[
         return list(cursor.fetchall())
 
 
-def mark_of(session_id: int) -> str:
-    """The mark of a session's pill, as the poll reads it."""
+def marks_of(session_id: int) -> tuple[str, str]:
+    """The marks of a session's pill and of its chat's tasks, as the poll reads them."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {_MARK} FROM sessions_app_session s WHERE s.id = %s",  # noqa: S608 - our own
+            f"SELECT {_MARK}, {_TASKS} FROM sessions_app_session s "  # noqa: S608 - our own
+            "JOIN sessions_app_chat c ON c.id = s.chat_id WHERE s.id = %s",
             [session_id],
         )
         found = cursor.fetchone()
-    return "" if found is None else str(found[0])
+    return ("", "") if found is None else (str(found[0]), str(found[1]))

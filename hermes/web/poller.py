@@ -283,7 +283,7 @@ class Hub:
             case {"type": "session.moved", "session": session, "version": version}:
                 for socket in list(self._sessions.get(session, ())):
                     socket.wake(version=version)
-            case {"type": "chat.moved", "chat": chat}:
+            case {"type": "chat.moved" | "processes.moved", "chat": chat}:
                 self._wake(self._chats.get(chat, ()), rows=True)
             case {"type": "turn.delta", "turn": turn, "run": run, "session": session}:
                 stream = self.stream(turn, run, session)
@@ -333,7 +333,9 @@ class Hub:
             elif kind == "c":
                 chats.discard(pk)
                 for socket in list(self._chats.get(pk, ())):
-                    if (version, turn) != (socket.cursor.chat_version, socket.cursor.session):
+                    told = socket.cursor
+                    tasks = None if told.tasks is None else told.tasks.mark
+                    if (version, turn, fold) != (told.chat_version, told.session, tasks):
                         socket.wake(rows=True)
             else:
                 self._person_seen(pk, touched)

@@ -26,10 +26,11 @@ from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.endpoints import model_for
 from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
 
-from . import fragments, metering, numbers, rendering, summaries
+from . import fragments, metering, numbers, rendering, summaries, tasking
 from .cursor import ENDED, Closed, Cursor, Fold, Live, Seen, Stream, TurnSeen
 from .limits import FRAME_BYTES
 from .selectors import SIGNS
+from .taskframes import Tasks
 
 MESSAGES: Final = 200  # the newest, for clients without html; fewer where they are long
 CATCH_UP: Final = 50  # changed turns; above it everything is told anew
@@ -139,13 +140,22 @@ def look(
         ended = reason is not None or any(turn.status in ENDED for turn in turns)
         moved = reason is None and chat.version != cursor.chat_version
         whole = _whole(viewer, chat, session, cursor.html) if reason is not None else None
-        fold = None
+        fold, tasks = None, Tasks()
         if session is not None:
+            marks = numbers.marks_of(session.pk)
             may_stand = reason is None and not ended and not moved
-            fold = _folding(chat, session, cursor, is_whole=whole is not None, may_stand=may_stand)
+            fold = _folding(
+                chat, session, cursor, marks[0], is_whole=whole is not None, may_stand=may_stand
+            )
             turns = [_held(turn, busy) for turn in turns]
-        if whole is not None and fold is not None:
-            whole = {**whole, "preview": fold.preview}
+            tasks = tasking.tasks_of(chat, cursor, marks[1], is_whole=whole is not None)
+        if whole is not None:
+            told = {
+                "processes": list(tasks.processes.values()),
+                "approvals": tasking.open_of(tasks),
+            }
+            preview = None if fold is None else fold.preview
+            whole = {**whole, **told, "preview": preview}
         seen = Seen(
             chat=chat.pk,
             session=None if session is None else session.pk,
@@ -162,6 +172,7 @@ def look(
             chat_part=chat_part(chat) if moved else None,
             meter=metering.meter(chat, session) if ended and whole is None and session else None,
             fold=fold,
+            tasks=tasks,
         )
         return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen
 
@@ -185,14 +196,13 @@ def _held(turn: TurnSeen, busy: TurnSeen | None) -> TurnSeen:
 
 
 def _folding(
-    chat: Chat, session: Session, cursor: Cursor, *, is_whole: bool, may_stand: bool
+    chat: Chat, session: Session, cursor: Cursor, mark: str, *, is_whole: bool, may_stand: bool
 ) -> Fold:
     """How summarising stands, and what of it this socket has to be told.
 
     ``may_stand`` says that nothing was read anew and no turn has ended: then, while its mark is the
     same, what was told of it still holds.
     """
-    mark = numbers.mark_of(session.pk)
     told_before = cursor.fold
     if told_before is not None and may_stand:
         is_same = (told_before.mark, told_before.summary) == (mark, session.summary_id)
@@ -253,11 +263,16 @@ def _turn(turn: Turn) -> TurnSeen:
         started=turn.started_at is not None,
         base=turn.length,
         text=turn.text if turn.source == TurnSource.PERSON and turn.started_at is None else "",
-        code=turn.error_code,
+        code=turn.error_code or _waits_for(turn),
         message=turn.error_text,
         retry=turn.error_code in RETRIED,
         until=_time(until),
     )
+
+
+def _waits_for(turn: Turn) -> str:
+    """Of a turn that waits for a person's answer or an end: ``approval`` or ``process``."""
+    return turn.wait_key.partition(":")[0] if turn.status == TurnStatus.WAITING else ""
 
 
 def _time(at: datetime | None) -> str | None:
@@ -356,6 +371,8 @@ def _whole(viewer: Viewer, chat: Chat, session: Session | None, html: bool) -> M
         "meter": None if session is None else metering.meter(chat, session),
         "compaction": None,
         "preview": None,
+        "processes": [],
+        "approvals": [],
         "limits": {
             "message_bytes": settings.MAX_MESSAGE_BYTES,
             "frame_bytes": FRAME_BYTES,
@@ -386,6 +403,8 @@ def _newest(session: Session) -> list[dict[str, Any]]:
 def _htmls(chat: Chat, seen: Seen, cursor: Cursor) -> Mapping[str, str]:
     """The fragments of what changed beside the log."""
     made: dict[str, str] = {}
+    if seen.whole is not None:
+        made["tasks"] = seen.tasks.htmls.get("tasks", "")
     moved = seen.whole is not None or list(seen.queue) != list(cursor.queue)
     if seen.session is not None and moved:
         made["queue"] = fragments.queue_html(seen.session)

@@ -12,7 +12,7 @@ from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import commands, compacting, fragments, frames, reading
+from . import answering, commands, compacting, fragments, frames, reading
 from .cursor import Frame
 from .reading import Viewer
 
@@ -89,6 +89,12 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
             compacting.cancel(**signed)
         case frames.UndoSummary(ref, summary):
             return _told(compacting.undo(**signed, summary_id=summary), ref)
+        case frames.AnswerAsk(_ref, approval, said):
+            answering.answer(**signed, approval_id=approval, said=said)
+        case frames.Kill(_ref, uid):
+            answering.kill(**signed, uid=uid)
+        case frames.TypeInto(_ref, uid, key, text):
+            answering.type_into(**who, uid=uid, key=key, text=text)
         case frames.Read(_ref, session, seq):
             intake.mark_read(**who, session_id=session, seq=seq)
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
+from processes_app import selectors as processes
 from sessions_app.domain import MessageRole, TurnSource
 from sessions_app.models import (
     BUSY_TURN,
@@ -28,7 +29,7 @@ from sessions_app.models import (
     Turn,
 )
 
-from . import groups
+from . import groups, tasks
 from .groups import SHOWN, Alternative, Fold, Group
 
 TURNS: Final = 40  # turns of a page
@@ -38,12 +39,13 @@ SIGNS: Final = 400_000  # code points of a page: of turns with long answers ther
 LISTED: Final = 50  # chats in the sidebar at first, and that each request for more adds
 REWINDS: Final = 400  # versions looked at
 FOLDS: Final = 3  # summaries that reach to the same row
+END: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def chat_of(user_id: int, uid: UUID) -> Chat | None:
     """A person's chat with what its head needs, or None: it is not there, or not theirs."""
     found = Chat.objects.of(user_id).select_related("current", "current__summary", "endpoint")
-    return found.filter(uid=uid).first()
+    return found.annotate(has_untold=processes.has_untold()).filter(uid=uid).first()
 
 
 # --- Transcripts ---------------------------------------------------------------------------------
@@ -74,6 +76,7 @@ class Page:
     is_past: bool = False
     undone: int | None = None  # a rewind that nothing has taken the place of
     divider: bool = False  # a session begins here, below another one
+    news: list[tasks.News] = field(default_factory=list)  # that came before all of its turns
 
     @property
     def first_seq(self) -> int:
@@ -114,6 +117,7 @@ def page_of(
         groups.build(each, turn=each[0].turn, session_id=session.pk, is_past=is_past)
         for each in found
     ]
+    tasks.attach(page.groups)
     _fold(page, newest)
     if is_past:
         return page
@@ -225,7 +229,35 @@ def last_pages(chat: Chat) -> list[Page]:
         earlier = session_before(session)
         if earlier is not None:
             pages.insert(0, page_of(earlier, is_past=True, limit=min(room, 10)))
+    if _has_untold(chat):
+        _place_news(chat, pages)
     return pages
+
+
+def _has_untold(chat: Chat) -> bool:
+    known: bool | None = getattr(chat, "has_untold", None)
+    if known is None:
+        known = Chat.objects.filter(processes.has_untold(), pk=chat.pk).exists()
+    return known
+
+
+def _place_news(chat: Chat, pages: Sequence[Page], before: int | None = None) -> None:
+    """Let what was told to nobody stand where it happened.
+
+    ``before``: the row of the last page's session that follows it, where it is not the end.
+    """
+    keys = [page.session.key for page in pages]
+    told = [tasks.news_of(each) for each in processes.untold(chat.key, keys)]
+    for page in pages:
+        mine = [each for each in told if each.session == page.session.key]
+        if not mine:
+            continue
+        until = END
+        if before is not None and page is pages[-1]:
+            rows = Message.objects.filter(session=page.session, seq__gte=before).order_by("seq")
+            until = rows.values_list("created_at", flat=True).first() or END
+        is_first = not page.has_more
+        page.news = tasks.place(page.groups, mine, from_the_beginning=is_first, until=until)
 
 
 def older_pages(chat: Chat, session_id: int, before: int) -> list[Page]:
@@ -235,10 +267,13 @@ def older_pages(chat: Chat, session_id: int, before: int) -> list[Page]:
         return []
     is_past = session.pk != chat.current_id
     page = page_of(session, before=before, is_past=is_past) if before > 1 else Page(session)
-    if page.groups:
-        return [page]
-    earlier = session_before(session)
-    return [] if earlier is None else [page_of(earlier, is_past=True)]
+    if not page.groups:
+        earlier = session_before(session)
+        if earlier is None:
+            return []
+        page = page_of(earlier, is_past=True)
+    _place_news(chat, [page], before if page.session is session else None)
+    return [page]
 
 
 def has_older(page: Page) -> bool:
@@ -257,6 +292,7 @@ def group_of(turn_id: int) -> Group | None:
         return None  # it has not begun, or all of it is out of the context
     is_past = turn.session_id != turn.chat.current_id
     group = groups.build(own, turn=turn, session_id=turn.session_id, is_past=is_past)
+    tasks.attach([group])
     if is_past:
         return group
     before = Message.objects.filter(session_id=turn.session_id, seq__lt=group.first_seq).live()
@@ -290,6 +326,7 @@ def version_of(chat: Chat, rewind_id: int) -> Page | None:
         groups.build(each, turn=each[0].turn, session_id=found.session.pk, is_past=True)
         for each in groups.split(taken)
     ]
+    tasks.attach(page.groups)
     for group in page.groups:
         group.element = f"old-{group.element}"  # its turn may stand in the log too
     return page
@@ -325,6 +362,7 @@ class Listed:
     is_running: bool
     is_unread: bool
     has_draft: bool
+    is_asking: bool = False  # a command waits for the person's answer
 
 
 @dataclass
@@ -341,11 +379,12 @@ def sidebar(
 ) -> list[Bunch]:
     """The newest chats of a person, pinned ones first, grouped by when somebody last wrote."""
     busy = Turn.objects.filter(session_id=OuterRef("current_id"), status__in=BUSY_TURN)
+    asking = busy.filter(wait_key__startswith="approval:")
     chats = (
         Chat.objects.listed(user_id)
         .filter(archived_at__isnull=not archived)
         .select_related("current")
-        .annotate(is_running=Exists(busy))
+        .annotate(is_running=Exists(busy), is_asking=Exists(asking))
         .defer("draft")
         .annotate(draft_size=Length("draft"))
         .order_by(F("pinned_at").desc(nulls_last=True), "-active_at", "pk")
@@ -362,6 +401,7 @@ def sidebar(
                 is_running=bool(getattr(chat, "is_running")),  # noqa: B009 - annotated above
                 is_unread=not is_current and _is_unread(chat),
                 has_draft=getattr(chat, "draft_size") > 0,  # noqa: B009 - annotated above
+                is_asking=bool(getattr(chat, "is_asking")),  # noqa: B009 - annotated above
             )
         )
     return list(bunches.values())
@@ -369,8 +409,10 @@ def sidebar(
 
 def _is_unread(chat: Chat) -> bool:
     session = chat.current
-    if session is None or session.last_seq == 0:
+    if session is None:
         return False
+    if session.last_seq == 0:  # what ended in an earlier session may be news all the same
+        return session.number > 1 and chat.read_session_id is None
     return chat.read_session_id != session.pk or chat.read_seq < session.last_seq
 
 

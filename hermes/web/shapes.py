@@ -116,6 +116,60 @@ class PreviewPart(TypedDict):
     summary: str
 
 
+class ProcessPart(TypedDict):
+    """A process of the chat."""
+
+    id: str
+    session: int | None
+    turn: int | None
+    state: str
+    reason: str
+    text: str
+    command: str
+    directory: str
+    background: bool
+    terminal: bool
+    notify: bool
+    started_at: str | None
+    ended_at: str | None
+    seconds: float | None
+    exit_code: int | None
+    signal: int | None
+    killed_by: str
+    ending: bool
+    output_bytes: int
+    tail: str
+
+
+class ApprovalPart(TypedDict):
+    """A command that the person is, or was, asked about."""
+
+    id: int
+    turn: int
+    state: str
+    answer: str
+    answers: Sequence[str]
+    command: str
+    directory: str
+    until: str | None
+    answered_at: str | None
+
+
+class CompletionPart(TypedDict):
+    """The news of an end, and what became of it."""
+
+    id: int
+    kind: str
+    process: str | None
+    session: int | None
+    turn: int | None
+    state: str
+    reason: str
+    held: str
+    text: str
+    happened_at: str | None
+
+
 class LimitsPart(TypedDict):
     """What a client may send."""
 
@@ -140,6 +194,8 @@ class Whole(Frame):
     meter: MeterPart | None
     compaction: FoldPart | None
     preview: PreviewPart | None
+    processes: Sequence[ProcessPart]
+    approvals: Sequence[ApprovalPart]
     limits: LimitsPart
     html: NotRequired[str]
     htmls: NotRequired[Mapping[str, str]]
@@ -296,6 +352,34 @@ class CompactionPreview(Frame, PreviewPart):
     html: NotRequired[str]
 
 
+class ProcessUpdate(Frame):
+    """How a process stands; replaces what was told of it before."""
+
+    process: ProcessPart
+    html: NotRequired[str]
+
+
+class ApprovalUpdate(Frame):
+    """How a question stands."""
+
+    approval: ApprovalPart
+    html: NotRequired[str]
+
+
+class CompletionUpdate(Frame):
+    """What became of the news of an end."""
+
+    completion: CompletionPart
+    html: NotRequired[str]
+
+
+class Tasks(Frame):
+    """How many tasks are open, and the drawer."""
+
+    open: int
+    html: NotRequired[str]
+
+
 class Notice(Frame):
     """A word to the person."""
 
@@ -354,6 +438,10 @@ TOLD: Final[Mapping[str, type]] = {
     "meter": Meter,
     "compaction.update": CompactionUpdate,
     "compaction.preview": CompactionPreview,
+    "process.update": ProcessUpdate,
+    "approval.update": ApprovalUpdate,
+    "completion.update": CompletionUpdate,
+    "tasks": Tasks,
     "notice": Notice,
     "pong": Pong,
     "bye": Bye,

@@ -14,8 +14,10 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
+from processes_app import selectors as processes
 from sessions_app import intake
 from sessions_app.domain import EndpointKind, Refused
 from sessions_app.models import Chat
@@ -23,7 +25,9 @@ from sessions_app.models import Chat
 from . import fragments, selectors, words
 
 LIST_PAGES: Final = 40  # of the list of chats
-COMMANDS: Final = ("new", "compact", "undo", "retry", "stop", "status", "title", "help")
+COMMANDS: Final = (
+    *("new", "compact", "undo", "retry", "stop", "status", "tasks", "title", "help"),
+)
 
 
 def _user(request: HttpRequest) -> User:
@@ -246,8 +250,19 @@ def archive(request: HttpRequest, uid: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def delete(request: HttpRequest, uid: UUID) -> HttpResponse:
-    """Delete a chat; it can be brought back."""
-    actor = _user(request).get_username()
+    """Delete a chat; it can be brought back. While commands run in it, it has to be meant."""
+    user = _user(request)
+    actor = user.get_username()
+    chat = Chat.objects.of(user.pk).filter(uid=uid).only("key").first()
+    count = 0 if chat is None else processes.running(chat.key).count()
+    if count and request.POST.get("sure") != "1":
+        message = ngettext(
+            "%d command still runs in this chat. It is ended with the chat.",
+            "%d commands still run in this chat. They are ended with the chat.",
+            count,
+        )
+        told = {"code": "running", "message": message % (count,), "running": count}
+        return JsonResponse(told, status=409)
     return _change(
         request, uid, lambda pk, user: intake.delete_chat(chat_id=pk, user_id=user, actor=actor)
     )

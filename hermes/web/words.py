@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+
+from processes_app.domain import signal_name
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,10 @@ REFUSED: Final[Mapping[str, Words]] = {
     ),
     "internal": Words(_("Something went wrong on our side."), _("Try again.")),
     "ended": Words(_("This session has ended."), _("Send a message to begin a new one.")),
+    # TaskCode, about commands
+    "answered": Words(_("This question is closed."), _("It was answered, or its time was up.")),
+    "not_running": Words(_("This command does not run any more.")),
+    "no_terminal": Words(_("This command has no terminal to type into.")),
 }
 
 # Why there is no summary (compression_app.domain.Reason): ``what`` goes on a sentence.
@@ -219,6 +225,77 @@ COMPACTION: Final[Mapping[str, Words]] = {
 }
 
 
+# How a command stands or ended: its status, or why it ended.
+PROCESSES: Final[Mapping[str, Words]] = {
+    "starting": Words(_("Starting"), icon="hour"),
+    "running": Words(_("Running"), icon="spinner"),
+    "ending": Words(_("Being ended"), icon="hour"),
+    "stuck": Words(_("Something of it cannot be ended"), icon="warn"),
+    "exited": Words(_("Finished, exit {code}"), icon="done"),
+    "exited_badly": Words(_("Failed, exit {code}"), icon="fail"),
+    "signalled": Words(_("Ended by {signal} from outside"), icon="fail"),
+    "person": Words(_("Killed by you"), icon="stopped"),
+    "operator": Words(_("Killed by an operator"), icon="stopped"),
+    "agent": Words(_("Killed by Hermes"), icon="stopped"),
+    "turn": Words(_("Ended with its answer"), icon="stopped"),
+    "boundary": Words(_("Ended with its session"), icon="stopped"),
+    "timed_out": Words(_("Ended at its time limit"), icon="clock"),
+    "too_many": Words(_("Ended, it made too many processes"), icon="fail"),
+    "not_started": Words(_("Could not be started"), icon="fail"),
+    "handed_back": Words(_("Taken back before it began"), icon="stopped"),
+    "rebooted": Words(_("Outcome unknown, the machine restarted"), icon="warn"),
+    "vanished": Words(_("Outcome unknown"), icon="warn"),
+    "agent_done": Words(_("The delegated agent has finished"), icon="done"),
+}
+ICON_LEVELS: Final[Mapping[str, str]] = {
+    "done": "ok",
+    "fail": "bad",
+    "spinner": "run",
+    "warn": "warn",
+    "clock": "warn",
+}
+# Why the end of a command wakes nobody: a drop, or a reason for being quiet.
+QUIET: Final[Mapping[str, str | Promise]] = {
+    "closed_by_user": _("not delivered: you had started a new session"),
+    "newer_session": _("not delivered: you had started a newer session"),
+    "too_old": _("not delivered: it ended too long ago"),
+    "operator": _("shown by an operator, without an answer"),
+    "killed": "",
+}
+# How a question about a command stands.
+ASKS: Final[Mapping[str, Words]] = {
+    "open": Words(_("Hermes asks to run a command"), icon="shield"),
+    "once": Words(_("Allowed once by you"), icon="shield-check"),
+    "always": Words(_("Always allowed here by you"), icon="shield-check"),
+    "denied": Words(_("Denied by you"), icon="shield-x"),
+    "expired": Words(_("Closed without an answer"), icon="shield-x"),
+    "withdrawn": Words(_("Withdrawn, its answer was ended"), icon="shield-x"),
+}
+
+
+def process(status: str, reason: str, **known: Any) -> Words:
+    """Words for how a command stands; ``known`` are the columns that say more.
+
+    >>> str(process("ended", "exited", exit_code=2).what)
+    'Failed, exit 2'
+    """
+    name = reason or status
+    if not reason and known.get("kill_asked_at"):
+        name = "stuck" if known.get("kill_failed_at") else "ending"
+    elif reason == "exited" and known.get("signal_number") is not None:
+        name = "signalled"
+    elif reason == "exited" and known.get("exit_code") != 0:
+        name = "exited_badly"
+    elif reason == "killed":
+        name = known.get("kill_by") or "operator"
+    found = PROCESSES.get(name) or PROCESSES["vanished"]
+    signal = known.get("signal_number")
+    what = str(found.what).format(
+        code=known.get("exit_code"), signal="" if signal is None else signal_name(signal)
+    )
+    return Words(what, icon=found.icon)
+
+
 def compaction(reason: str) -> Words:
     """Words for why there is no summary; an unknown reason has words too."""
     return COMPACTION.get(reason) or COMPACTION["internal"]
@@ -290,6 +367,19 @@ def page_words() -> dict[str, str]:
         "answerStopped": gettext("The answer was stopped."),
         "answerFailed": gettext("The answer failed."),
         "answerWaits": gettext("The answer waits."),
+        "asks": gettext("Hermes asks to run a command."),
+        "tasks": gettext("Tasks"),
+        "tasksOpen": gettext("Tasks, {n} open"),
+        "taskEnded": gettext("A background command has ended."),
+        "kill": gettext("Kill"),
+        "killAsk": gettext("End this command?"),
+        "killThen": gettext("It and everything that it started is ended. What it wrote is kept."),
+        "deleteAsk": gettext("Delete this chat?"),
+        "delete": gettext("Delete"),
+        "notify": gettext("Notify me in this browser"),
+        "notifyOff": gettext("Stop notifying me"),
+        "notifyBlocked": gettext("This browser blocks notifications for this address."),
+        "bringFailed": gettext("The result could not be loaded. Try again."),
         "queued": gettext("Added to the queue."),
         "send": gettext("Send"),
         "queue": gettext("Queue"),

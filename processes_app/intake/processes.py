@@ -110,6 +110,12 @@ def start_process(turn: TurnFacts, call_id: str, ask: Ask) -> Started | Refusal:
     return Started(process, is_new=True)
 
 
+def may_start(owner_id: int) -> bool:
+    """Whether a person may have commands run at all."""
+    owner = get_user_model()._default_manager.filter(pk=owner_id, is_active=True).first()
+    return owner is not None and owner.has_perm("processes_app.start_process")
+
+
 @retrying
 @transaction.atomic
 def claim(process_id: int, *, host: str, boot_id: str, sandbox: str) -> bool:

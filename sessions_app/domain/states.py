@@ -160,7 +160,7 @@ class Code(StrEnum):
 class Refused(Exception):
     """The request is refused; the message is for the person who asked."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: StrEnum, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message

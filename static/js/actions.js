@@ -8,6 +8,7 @@ import { change, rename } from "./sidebar.js";
 import { lastWaiting, editWaiting } from "./queue.js";
 import { toEnd } from "./scroll.js";
 import { SUMMARY_ACTS } from "./summaries.js";
+import { TASK_ACTS } from "./tasks.js";
 import { say } from "./say.js";
 
 let socket = null;
@@ -103,6 +104,7 @@ export function press(turn, act) { turn && $(`[data-act="${act}"]`, turn)?.click
 
 const ACTS = {
   ...SUMMARY_ACTS,
+  ...TASK_ACTS,
   stop,
   whole,
   edit: (button, turn) => edit(turn),

@@ -10,14 +10,26 @@ export function openDialog(name) {
   return dialog;
 }
 
+// Asks before something that cannot be taken back; nothing is done by a key that was held.
+export function sure({ title, text, go, command = "" }, act) {
+  const dialog = openDialog("sure"), button = $("#sure-go"), shown = $("#sure-c");
+  $("#sure-t").textContent = title;
+  $("#sure-p").textContent = text;
+  shown.textContent = command;
+  shown.hidden = !command;
+  button.textContent = go;
+  button.onclick = () => { dialog.close(); act(); };
+}
+
 export function sheet(name) {
   const body = document.body;
   if ((body.dataset.sheet || "none") === name) return;
   if (name !== "none") opener = document.activeElement;
   body.dataset.sheet = name;
   for (const button of $$("[data-sheet-open]")) button.setAttribute("aria-expanded", String(name === button.dataset.sheetOpen));
-  $("#main").inert = name !== "none" && !wide.matches;
-  if (name === "nav") $(".side [data-sheet-close]").focus({ preventScroll: true });
+  $("#main").inert = name === "drawer" || (name !== "none" && !wide.matches);
+  if (name === "drawer") $("[data-act=tasks-close]").focus({ preventScroll: true });
+  else if (name === "nav") $(".side [data-sheet-close]").focus({ preventScroll: true });
   else opener?.focus?.({ preventScroll: true });
 }
 

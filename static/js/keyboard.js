@@ -4,6 +4,7 @@ import { box, closeList, isListOpen } from "./composer.js";
 import { closeMenus, isSomethingOpen, openDialog, sheet } from "./dialogs.js";
 import { step } from "./sidebar.js";
 import { toEnd, view } from "./scroll.js";
+import { openDrawer } from "./tasks.js";
 
 let first = ""; // of a sequence
 let firstAt = 0;
@@ -31,6 +32,7 @@ function sequence(key) {
   if (key === "n") $("#new-chat").requestSubmit();
   else if (key === "l") { if (matchMedia("(max-width: 52rem)").matches) sheet("nav"); ($("#chats [aria-current]") ?? $("#chats .row__link") ?? $("#chats")).focus(); }
   else if (key === "m") box.focus();
+  else if (key === "t") openDrawer();
   else return false;
   return true;
 }

@@ -11,6 +11,7 @@ import { isAtEnd, onEnd, scrolling } from "./scroll.js";
 import { markRunning, refresh, refreshIfNew, sidebar } from "./sidebar.js";
 import { Socket } from "./socket.js";
 import { answeredHere, isDeferral, placeNote, showNote, showPill, showPreview, summaries, undoFailed } from "./summaries.js";
+import { endTails, headRenewed, openDrawer, showTasks, takeTask, taskFailed, tasks } from "./tasks.js";
 import { themes } from "./themes.js";
 import { onChange, onResync, showLog, showNotice, state, take } from "./transcript.js";
 
@@ -18,14 +19,14 @@ const socket = new Socket(config.socket);
 let readSeq = 0, readSession = null;
 
 function read() {
-  if (document.hidden || !isAtEnd() || state.session === null || !state.lastSeq) return;
+  if (document.hidden || !isAtEnd() || state.session === null) return;
   if (readSession === state.session && readSeq >= state.lastSeq) return;
   if (socket.send({ type: "read", session: state.session, seq: state.lastSeq })) { readSession = state.session; readSeq = state.lastSeq; }
 }
 
 function showHead(frame) {
   const holder = $("#head");
-  if (frame.html && !holder.querySelector("details[open]")) holder.replaceChildren(parse(frame.html));
+  if (frame.html && !holder.querySelector("details[open]")) { holder.replaceChildren(parse(frame.html)); headRenewed(); }
   if (frame.chat?.title) document.title = `${frame.chat.title} · Hermes`;
 }
 
@@ -34,6 +35,8 @@ function showMeter(frame) {
   holder.replaceChildren(parse(frame.html));
   if (isOpen) holder.querySelector("details").open = true;
 }
+
+function openOf(frame) { return frame.approvals.length + frame.processes.filter((each) => ["starting", "running"].includes(each.state)).length; }
 
 function held(turn) { return $(`#pending [data-held="${turn}"]`); }
 
@@ -54,6 +57,8 @@ function taken(frame) {
       if (frame.htmls?.meter) showMeter({ html: frame.htmls.meter });
       showPill(frame.compaction, frame.htmls?.compaction ?? "");
       if (frame.preview && frame.htmls?.preview) showPreview({ attempt: frame.preview.attempt, html: frame.htmls.preview });
+      showTasks({ html: frame.htmls?.tasks, open: openOf(frame) });
+      endTails();
       if (frame.turn?.status === "held") showHeld(frame.turn.id, frame.turn.said);
       if (frame.type === "session.changed" && frame.chat?.draft && frame.reason === "new") back(frame.chat.draft);
       resend();
@@ -67,21 +72,24 @@ function taken(frame) {
     case "sidebar": refresh(); break;
     case "compaction.update": showPill(frame, frame.html); break;
     case "compaction.preview": showPreview(frame); break;
+    case "completion.update": takeTask(frame); if (frame.html) { readSession = null; read(); } break; // a row is news too
+    case "process.update": case "approval.update": case "tasks": takeTask(frame); break;
     case "notice":
       answered(frame);
       if (answeredHere(frame)) break;
+      if (frame.code === "tasks" && frame.ref) { openDrawer(); break; }
       if (isDeferral(frame)) { showNote(frame); break; }
       if (frame.html) showNotice(frame.html);
       if (frame.drafts?.length) { back(frame.drafts.join("\n\n")); box.focus({ preventScroll: true }); }
       localise($("#notices"));
       break;
-    case "error": undoFailed(); if (!answeredHere(frame) && !answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
+    case "error": undoFailed(); if (!taskFailed(frame) && !answeredHere(frame) && !answered(frame) && frame.code !== "nothing_runs") toast(frame.message || words.failed); break;
     default: take(frame);
   }
   if (frame.type !== "turn.delta") placeNote();
   // There may be no turn.started before an end.
   if (/^turn\.(started|tool|waiting|queued|completed|cancelled|interrupted|failed)/.test(frame.type)) { held(frame.turn)?.remove(); if (document.getElementById(`turn-${frame.turn}`)) shownFor((each) => each.turn === frame.turn); }
-  if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") settle();
+  if (frame.type.startsWith("turn.") && frame.type !== "turn.delta") { settle(); if (frame.html) endTails(document.getElementById(`turn-${frame.turn}`) ?? undefined); }
   if (/^(hello|session|turn\.(completed|failed|cancelled|interrupted))/.test(frame.type)) read();
 }
 
@@ -97,6 +105,7 @@ keyboard({ stop, editLast, press });
 banners(socket);
 connectTo((frame) => socket.send(frame));
 summaries((frame) => socket.send(frame));
+tasks((frame) => socket.send(frame));
 queueSends((frame) => { if (!socket.send(frame)) toast(words.lost); });
 onChange((now) => { setBusy(Boolean(now.busy)); markRunning(Boolean(now.busy)); settle(); });
 onResync(() => socket.resync());

@@ -77,7 +77,7 @@ export async function post(address, fields = {}) {
   const token = $('meta[name="csrf-token"]').content;
   const answer = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token }, credentials: "same-origin" });
   const told = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(told.message || words.failed);
+  if (!answer.ok) throw Object.assign(new Error(told.message || words.failed), { code: told.code });
   return told;
 }
 

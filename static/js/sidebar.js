@@ -1,7 +1,7 @@
 // The list of chats: fetched again when the server says that it changed.
 import { $, $$, config, element, get, icon, post, store, words } from "./page.js";
 import { localise } from "./clocks.js";
-import { closeMenus, openDialog, sheet, toast } from "./dialogs.js";
+import { closeMenus, openDialog, sheet, sure, toast } from "./dialogs.js";
 
 const list = $("#chats"), menu = $("#row-menu");
 let timer = 0;
@@ -79,10 +79,14 @@ function openMenu(button) {
   $("button", menu).focus({ preventScroll: true });
 }
 
-export async function change(uid, what, on) {
+export async function change(uid, what, on, isSure = false) {
   try {
-    await post(`/chats/${uid}/${what}/`, on === undefined ? {} : { on: on ? "1" : "0" });
-  } catch (error) { toast(error.message); return; }
+    await post(`/chats/${uid}/${what}/`, { ...(on === undefined ? {} : { on: on ? "1" : "0" }), ...(isSure ? { sure: "1" } : {}) });
+  } catch (error) {
+    if (error.code === "running") sure({ title: words.deleteAsk, text: error.message, go: words.delete }, () => change(uid, what, on, true));
+    else toast(error.message);
+    return;
+  }
   if (what === "delete" || (what === "archive" && on)) {
     const undo = what === "delete" ? "undelete" : "archive";
     if (uid === config.chat) {

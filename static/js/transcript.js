@@ -58,7 +58,7 @@ function bound() {
   const turns = $$(".turn", log);
   if (turns.length <= KEPT || !isFollowed()) return;
   for (const turn of turns.slice(0, turns.length - KEPT)) {
-    while (turn.nextElementSibling?.matches(".divide")) turn.nextElementSibling.remove();
+    while (turn.nextElementSibling?.matches(".divide, .event")) turn.nextElementSibling.remove();
     turn.remove();
   }
   for (const section of $$(".session", log)) {

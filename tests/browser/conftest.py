@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from django.db import connections
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from hermes import env
 from sessions_app import intake
 from sessions_app.models import Chat
 from tests import factories
+from tests.conftest import environment_of_processes
 from tests.scripted.fixtures import scripted
-from tests.socket.conftest import Web, Worker, sign_in
+from tests.socket.conftest import Process, Web, Worker, sign_in
 
 __all__ = ["scripted"]
 
+# Every machine has this level; the sandbox has tests of its own.
+OPEN = {"HERMES_SANDBOX": "none", "HERMES_SANDBOX_ACCEPTED": "none"}
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -32,15 +37,23 @@ document.addEventListener("securitypolicyviolation", (event) => {
 
 
 @pytest.fixture(scope="package")
-def product(django_db_setup: None) -> Iterator[dict[str, Web | Worker]]:
+def product(django_db_setup: None) -> Iterator[dict[str, Process]]:
     """The processes of the product, started with the first test and kept for all of these."""
-    made: dict[str, Web | Worker] = {}
+    made: dict[str, Process] = {}
     yield made
     for process in made.values():
         process.stop()
 
 
-def _kept(kind, product, environment, tmp_path) -> Web | Worker:
+class Supervisor(Process):
+    """The process that keeps the commands of this machine."""
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        command = [sys.executable, str(env.BASE / "manage.py"), "supervise"]
+        super().__init__(command, environment, log)
+
+
+def _kept(kind, product, environment, tmp_path):
     if kind.__name__ not in product:
         made = kind(environment, tmp_path / f"{kind.__name__}.log")
         made.start()
@@ -48,16 +61,30 @@ def _kept(kind, product, environment, tmp_path) -> Web | Worker:
     return product[kind.__name__]
 
 
+@pytest.fixture(scope="package")
+def product_environment(django_db_setup: None, tmp_path_factory) -> Mapping[str, str]:
+    """The environment of all of them: they share a data folder."""
+    folder = tmp_path_factory.mktemp("product")
+    workspace = {"HERMES_WORKSPACE": str(folder / "workspace")}
+    return {**environment_of_processes(folder), **OPEN, **workspace}
+
+
 @pytest.fixture
-def web(transactional_db, process_environment, product, tmp_path) -> Web:
+def web(transactional_db, product_environment, product, tmp_path) -> Web:
     """A running web process."""
-    return _kept(Web, product, process_environment, tmp_path)
+    return _kept(Web, product, product_environment, tmp_path)
 
 
 @pytest.fixture
-def worker(transactional_db, process_environment, product, tmp_path) -> Worker:
-    """A running worker."""
-    return _kept(Worker, product, process_environment, tmp_path)
+def worker(transactional_db, product_environment, product, tmp_path) -> Worker:
+    """A running worker; what it lets the agent run is not confined."""
+    return _kept(Worker, product, product_environment, tmp_path)
+
+
+@pytest.fixture
+def supervisor(transactional_db, product_environment, product, tmp_path) -> Supervisor:
+    """A running supervisor of commands."""
+    return _kept(Supervisor, product, product_environment, tmp_path)
 
 
 @pytest.fixture

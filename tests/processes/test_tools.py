@@ -332,6 +332,38 @@ def test_policies_and_permission(state, world, model, settings):
     assert not Approval.objects.exists()
 
 
+def test_a_person_who_may_not_is_not_asked_either(state, world, model):
+    state.chat.owner.user_permissions.clear()
+    model.script = [("run_command", {"command": "echo x"}), "not allowed"]
+    say(state)
+    world.until(lambda: status(state) == "completed")
+
+    assert "not allowed" in results(state)[0]
+    assert not Approval.objects.exists()
+
+
+def test_the_first_admin_may(state, world, model):
+    state.chat.owner.user_permissions.clear()
+    type(state.chat.owner).objects.filter(pk=state.chat.owner_id).update(is_superuser=True)
+    model.script = [("run_command", {"command": "echo x"}), "done"]
+    say(state)
+    allow(state, world)
+    world.until(lambda: status(state) == "completed")
+
+    assert "exit code 0" in results(state)[0]
+
+
+def test_below_bwrap_nothing_runs_until_an_operator_accepts_it(state, world, model, settings):
+    settings.HERMES_SANDBOX, settings.HERMES_SANDBOX_ACCEPTED = "none", "bwrap"
+    model.script = [("run_command", {"command": "echo x"}), "off"]
+    say(state)
+    world.until(lambda: status(state) == "completed")
+
+    assert "HERMES_SANDBOX_ACCEPTED" in results(state)[0]
+    assert not Approval.objects.exists()
+    assert not ProcessRecord.objects.exists()
+
+
 def test_the_cap_of_a_person_holds(state, world, model, settings):
     settings.HERMES_COMMANDS, settings.HERMES_ALLOWED_COMMANDS = "allow-list", ["sleep *"]
     settings.HERMES_PROCESSES_A_PERSON = 1

@@ -190,11 +190,12 @@ def test_the_page_has_every_frame_and_its_fields():
 
 
 def test_the_page_has_every_error():
+    from hermes.web.answering import TaskCode
     from sessions_app.domain import Code
 
     told = set()
     for names in section("Codes of `error`"):
         told.add(names)
-    used = {str(code) for code in Code}
+    used = {str(code) for code in (*Code, *TaskCode)}
     used |= {"malformed", "unknown_type", "mismatch", "rate", "unavailable", "internal"}
     assert told == used
