@@ -61,7 +61,7 @@ STEPS = (
     suite(
         "worker",
         "… while the worker is killed -9 three times",
-        EXACT + "the_worker_is_killed_three_times",
+        EXACT + "the_worker_is_killed",
     ),
     suite("many", "200 sockets, opened ten times, on one pool", "tests/socket/test_many.py"),
     suite(

@@ -27,7 +27,11 @@ def test_every_step_can_be_run() -> None:
     for step in prove.STEPS:
         for word in step.words:
             if word.startswith("tests/"):
-                assert (env.BASE / word.partition("::")[0]).exists(), step
+                path, _, name = word.partition("::")
+                assert (env.BASE / path).exists(), step
+                if name:
+                    source = (env.BASE / path).read_text(encoding="utf-8")
+                    assert f"def {name}(" in source, step
 
 
 def test_defects_are_listed_and_their_text_is_in_the_code() -> None:
