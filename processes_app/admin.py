@@ -24,6 +24,7 @@ from .models import Approval, CompletionEvent, ProcessRecord
 
 READ: Final = "processes_app.read_log"
 HIDDEN: Final = _("hidden: reading commands and their output needs a permission of its own")
+FIRST: Final = ("told", "command", "hidden_text", "news", "timeline", "log")  # on a page
 FOUND: Final = 1_000  # processes whose news a search finds
 SHOWN: Final = 100_000  # characters of a log on a page
 
@@ -168,6 +169,12 @@ class ProcessAdmin(OperationsMixin, LogAdmin):
         """The log for whom it is permitted."""
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "log"] if request.user.has_perm(READ) else fields
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """What is looked for first comes first."""
+        fields = list(super().get_fields(request, obj))
+        first = [name for name in FIRST if name in fields]
+        return first + [name for name in fields if name not in first]
 
     @admin.display(description=_("outcome"))
     def told(self, process: ProcessRecord) -> str:

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 REDELIVERABLE: Final = frozenset({EventStatus.DROPPED, EventStatus.QUIET})
 SHOWABLE: Final = frozenset({EventStatus.PENDING, EventStatus.DROPPED})
 DISCARDABLE: Final = frozenset({EventStatus.PENDING, EventStatus.QUIET})
-BATCH: Final = 200  # events looked at in one transaction
+BATCH: Final = domain.MOST_DIGEST  # events looked at in one transaction
 
 
 @dataclass

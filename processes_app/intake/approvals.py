@@ -142,6 +142,7 @@ def revoke(*, approval_id: int, owner_id: int, actor: str = "") -> bool:
     return _revoke(Approval.objects.filter(pk=approval_id, owner_id_meant=owner_id), actor)
 
 
+@retrying
 @transaction.atomic
 def revoke_for_operator(*, approval_id: int, actor: str, reason: str) -> bool:
     """Take somebody's Always back; False if there is none."""

@@ -171,13 +171,13 @@ def test_t4_a_real_idle_end_is_none(product, state, scripted):
 def test_t6_a_record_without_a_stamp(product, state, scripted, tmp_path):
     factories.say(state.chat, "hello")
     quiesced(state)
-    with subprocess.Popen(["sleep", "3"]) as running:
+    with subprocess.Popen(["sleep", "60"]) as running:
         from processes_app.checkpoint import start_of
 
         path = tmp_path / "processes.json"
         entry = {
             "session_id": "proc_old",
-            "command": "sleep 3",
+            "command": "sleep 60",
             "pid": running.pid,
             "pid_scope": "host",
             "host_start_time": start_of(running.pid),
@@ -193,8 +193,9 @@ def test_t6_a_record_without_a_stamp(product, state, scripted, tmp_path):
             capture_output=True,
             text=True,
         )
-        assert "restored 1" in told.stdout, told.stderr
+        running.kill()
         running.wait(10)
+    assert "restored 1" in told.stdout, told.stderr
     event = settled(state)
     quiesced(state)
 
