@@ -27,7 +27,7 @@ from .chat import (
     ToolCall,
     Usage,
 )
-from .tokens import estimate, message_tokens
+from .tokens import estimate, message_tokens, tools_tokens
 from .wire import clean
 
 # A system text with this line asks for a summary; whoever writes such a request puts it in.
@@ -127,7 +127,8 @@ class OfflineChatStream:
         if self._ended.is_set():
             raise ChatModelError(ErrorKind.SHUT_DOWN)
         self._complete = True
-        usage = Usage(sum(map(message_tokens, messages)), estimate("".join(words)))
+        prompt = sum(map(message_tokens, messages)) + tools_tokens(self._request.tools)
+        usage = Usage(prompt, estimate("".join(words)))
         yield Finished(reason, calls, usage)
 
 

@@ -6,7 +6,7 @@ Rows come in, read by ``processes_app.selectors``; templates and frames take wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from .taskframes import Tasks
 
 RUNS: Final = "run_command"  # the tool whose calls are shown as cards
 TAIL: Final = 2_000  # code points of output in a card, and in a frame
+UNCONFINED: Final = "none"  # the level at which a child could write its exit code itself
 RECENT: Final = 10  # of those that have ended, in the drawer
 COMMAND: Final = 300  # code points of a command in one line
 # A sign that turns text round, or has no width, would let a command look like another one.
@@ -179,7 +180,10 @@ def news_of(event: CompletionEvent) -> News:
 
 def _words(row: ProcessRecord) -> words.Words:
     names = ("exit_code", "signal_number", "kill_by", "kill_asked_at", "kill_failed_at")
-    return words.process(row.status, row.reason, **{name: getattr(row, name) for name in names})
+    told = words.process(row.status, row.reason, **{name: getattr(row, name) for name in names})
+    if row.reason == domain.ProcessReason.EXITED and row.sandbox == UNCONFINED:
+        return replace(told, what=words.REPORTED % {"what": told.what})
+    return told
 
 
 def _level(icon: str) -> str:

@@ -247,6 +247,7 @@ PROCESSES: Final[Mapping[str, Words]] = {
     "vanished": Words(_("Outcome unknown"), icon="warn"),
     "agent_done": Words(_("The delegated agent has finished"), icon="done"),
 }
+REPORTED: Final = _("%(what)s, as reported")
 ICON_LEVELS: Final[Mapping[str, str]] = {
     "done": "ok",
     "fail": "bad",

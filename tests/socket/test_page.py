@@ -140,7 +140,7 @@ async def test_what_changes_beside_the_log_comes_as_html(model, web, worker):
         stopped = await page.frame("turn.cancelled", turn=turn)
         meter = await page.frame("meter")
         notice = await page.frame("notice")
-    assert set(hello["htmls"]) == {"chat"}
+    assert set(hello["htmls"]) == {"chat", "tasks"}
     assert "waiting &lt;b&gt;here" in queue["html"]
     assert (
         "Ours &amp; theirs" in [f for f in page.frames if f["type"] == "chat.changed"][-1]["html"]

@@ -114,6 +114,13 @@ def test_an_ended_process_says_its_exit_code():
     assert 'data-act="kill"' not in page(state)
 
 
+def test_without_a_sandbox_an_exit_code_is_what_was_reported():
+    state = ran(sandbox="none")
+    end(state)
+
+    assert "Finished, exit 0, as reported" in log_of(state)
+
+
 def test_a_result_is_a_row_of_ours_and_never_the_persons_words():
     state = ran()
     end(state)
