@@ -86,6 +86,7 @@ INSTALLED_APPS = [
     "sessions_app.apps.SessionsConfig",
     "compression_app.apps.CompressionConfig",
     "processes_app.apps.ProcessesConfig",
+    "hermes.dashboard.apps.DashboardConfig",
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
@@ -112,7 +113,10 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"chat": "hermes.web.templatetags.chat"},
+            "libraries": {
+                "chat": "hermes.web.templatetags.chat",
+                "desk": "hermes.dashboard.templatetags.desk",
+            },
         },
     }
 ]
@@ -216,6 +220,8 @@ CELERY_TASK_ROUTES = {"sessions_app.tasks.run_turns": {"queue": "turns"}}
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
     "compression-sweep": {"task": "compression_app.sweep", "schedule": timedelta(seconds=10)},
+    "desk-sweep": {"task": "hermes.dashboard.sweep", "schedule": timedelta(seconds=15)},
+    "desk-check": {"task": "hermes.dashboard.check", "schedule": timedelta(minutes=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------
@@ -247,7 +253,11 @@ HERMES_AT_START = ["sessions_app.intake.seed_endpoints"]
 # --- The agent ---------------------------------------------------------------------------------
 HERMES_TURN_GATES = ["compression_app.gate.hold"]
 # What every worker calls now and then by itself, each guarded against running twice at a time.
-HERMES_SWEEPS = ["sessions_app.sweeps.sweep", "compression_app.sweeps.sweep"]
+HERMES_SWEEPS = [
+    "sessions_app.sweeps.sweep",
+    "compression_app.sweeps.sweep",
+    "hermes.dashboard.sweeps.sweep",
+]
 # What must hold of rows at any time; read by check_rows and by the tests.
 HERMES_INVARIANTS = [
     "sessions_app.invariants.check_invariants",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import path
+from django.urls import include, path
 
 from hermes.web import probes, views
 
@@ -37,5 +37,6 @@ urlpatterns = [
     path("sidebar/", views.sidebar, name="sidebar"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
+    path("admin/", include("hermes.dashboard.urls")),  # before the lists: it has their index
     path("admin/", admin.site.urls),
 ]

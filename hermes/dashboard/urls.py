@@ -1,0 +1,16 @@
+"""Addresses of the desk, below ``/admin/`` and before the lists of the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+from . import views
+
+app_name = "desk"
+urlpatterns = [
+    path("", admin.site.admin_view(views.dashboard), name="dashboard"),
+    path("desk/sessions/<int:pk>/", admin.site.admin_view(views.session), name="timeline"),
+    path("desk/sessions/<int:pk>/export/", admin.site.admin_view(views.export), name="export"),
+    path("desk/live/", admin.site.admin_view(views.live), name="live"),
+]
