@@ -56,7 +56,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm(SEE):
         index: HttpResponse | TemplateResponse = admin.site.index(request)
         return index
-    context = context_of(request)
+    context = context_of(request, page="dashboard")
     with in_zone(context["zone"]):
         context["desk"] = selectors.dashboard(context["range"])
         return render(request, "desk/dashboard.html", context)

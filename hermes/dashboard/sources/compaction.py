@@ -428,7 +428,7 @@ def moments(session: Session) -> Iterator[Moment]:
         seconds = (cooldown.until - cooldown.created_at).total_seconds()
         facts = [_("attempt %(pk)s") % {"pk": cooldown.attempt_id}]
         if cooldown.cleared_at is not None:
-            facts.append(_("cleared by %(who)s") % {"who": cooldown.cleared_by or "–"})
+            facts.append(_("cleared early"))
         yield Moment(
             at=cooldown.created_at,
             until=cooldown.cleared_at or cooldown.until,
