@@ -6,12 +6,13 @@ settings module.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import dj_database_url
 import django_stubs_ext
@@ -327,6 +328,32 @@ if HERMES_COMPACTION_IDLE_SECONDS > HERMES_COMPACTION_CEILING_SECONDS:
 HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
 
+# --- The desk ------------------------------------------------------------------------------------
+HERMES_METRICS_TOKEN = env.secret_text("HERMES_METRICS_TOKEN")
+HERMES_METRICS_NETWORKS = env.names("HERMES_METRICS_NETWORKS", default=("127.0.0.1/32", "::1/128"))
+for _network in HERMES_METRICS_NETWORKS:
+    try:
+        ipaddress.ip_network(_network, strict=False)
+    except ValueError:
+        env.refuse(f"HERMES_METRICS_NETWORKS: {_network!r} is not a network such as 10.0.0.0/8.")
+HERMES_ALERT_STREAK = env.integer("HERMES_ALERT_STREAK", default=3, low=1, high=1000)
+HERMES_ALERT_QUEUED_SECONDS = env.number(
+    "HERMES_ALERT_QUEUED_SECONDS", default=120, low=1, high=86_400
+)
+HERMES_ALERT_WASTED_TOKENS = env.integer(
+    "HERMES_ALERT_WASTED_TOKENS", default=200_000, low=1, high=1_000_000_000
+)
+# smtp:// begins in clear text and is told to encrypt where the server can; smtps:// is TLS at once.
+HERMES_MAIL_URL = env.url("HERMES_MAIL_URL", schemes=("smtp", "smtps"), secret=True)
+DEFAULT_FROM_EMAIL = env.text("HERMES_MAIL_FROM", default="hermes@localhost")
+_mail = urlsplit(HERMES_MAIL_URL)
+EMAIL_HOST = _mail.hostname or "localhost"
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
+EMAIL_USE_SSL = _mail.scheme == "smtps"
+EMAIL_USE_TLS = _mail.scheme == "smtp" and _mail.hostname not in {"localhost", "127.0.0.1"}
+EMAIL_PORT = _mail.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
+EMAIL_TIMEOUT = 15
+
 # --- Headers -----------------------------------------------------------------------------------
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -346,7 +373,7 @@ if BEHIND_TLS:
     SECURE_HSTS_PRELOAD = True
 
 # Probes of the machine itself come without TLS.
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 
 # --- Logs --------------------------------------------------------------------------------------
 LOG_FORMAT = env.text("HERMES_LOG_FORMAT", default="text", choices=("text", "json"))

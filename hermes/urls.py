@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+from hermes.dashboard import metrics
 from hermes.web import probes, views
 
 urlpatterns = [
@@ -37,6 +38,7 @@ urlpatterns = [
     path("sidebar/", views.sidebar, name="sidebar"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
+    path("metrics", metrics.page, name="metrics"),
     path("admin/", include("hermes.dashboard.urls")),  # before the lists: it has their index
     path("admin/", admin.site.urls),
 ]

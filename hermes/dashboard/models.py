@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
+from django.db.models import Q
 
 from hermes.lib.db import DbNow
 
@@ -72,3 +75,106 @@ class CheckResult(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+# --- Alerts ---------------------------------------------------------------------------------------
+
+
+class AlertChannel(models.Model):
+    """Where alerts are sent."""
+
+    class Kind(models.TextChoices):
+        """How a message gets there."""
+
+        EMAIL = "email", "e-mail"
+        WEBHOOK = "webhook", "webhook"
+
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.EMAIL)
+    address = models.CharField(max_length=500)  # addresses by comma, or an https:// address
+    sealed_key = models.TextField(blank=True, default="", editable=False)  # bearer of a webhook
+    is_enabled = models.BooleanField(default=True)
+    only_bad = models.BooleanField(default=False)  # nothing that merely warns
+    created_at = models.DateTimeField(db_default=DbNow())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertQuerySet(models.QuerySet["Alert"]):
+    """Alerts."""
+
+    def open(self) -> Self:
+        """Those whose condition holds, whether they have fired yet or not."""
+        return self.filter(cleared_at=None)
+
+
+class Alert(models.Model):
+    """A rule whose condition holds, or held, for one subject: the row stays as history."""
+
+    rule = models.CharField(max_length=40)
+    subject = models.CharField(max_length=120, blank=True, default="")  # labels of the number
+    level = models.CharField(max_length=4, default="warn")
+    value = models.FloatField(default=0)  # the latest
+    worst = models.FloatField(default=0)
+    since = models.DateTimeField(db_default=DbNow())
+    seen_at = models.DateTimeField(db_default=DbNow())
+    is_firing = models.BooleanField(default=False)  # the condition has held for long enough
+    told_at = models.DateTimeField(null=True, blank=True)  # the latest notice
+    cleared_at = models.DateTimeField(null=True, blank=True)
+
+    objects = AlertQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                name="alert_one_open_per_subject",
+                fields=["rule", "subject"],
+                condition=Q(cleared_at=None),
+            )
+        ]
+        indexes = [models.Index(fields=["rule", "subject", "told_at"], name="alert_told")]
+        permissions = [("silence_alert", "Can silence alerts")]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.subject}".strip()
+
+
+class AlertNotice(models.Model):
+    """One message of one alert to one channel: sent, or why not yet."""
+
+    alert = models.ForeignKey(Alert, on_delete=models.PROTECT, related_name="notices")
+    channel = models.ForeignKey(AlertChannel, on_delete=models.CASCADE, related_name="notices")
+    what = models.CharField(max_length=8)  # fired, still, cleared
+    created_at = models.DateTimeField(db_default=DbNow())
+    due_at = models.DateTimeField(db_default=DbNow())
+    tries = models.PositiveSmallIntegerField(default=0)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    given_up_at = models.DateTimeField(null=True, blank=True)
+    detail = models.CharField(max_length=300, blank=True, default="")
+
+    class Meta:
+        indexes = [
+            models.Index(
+                "due_at",
+                name="notice_due",
+                condition=Q(sent_at=None, given_up_at=None),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.alert}"
+
+
+class Silence(models.Model):
+    """A rule that tells nobody for a while, and who wanted that."""
+
+    rule = models.CharField(max_length=40)
+    subject = models.CharField(max_length=120, blank=True, default="")  # empty: every one
+    until = models.DateTimeField()
+    reason = models.CharField(max_length=200)
+    actor = models.CharField(max_length=150)
+    created_at = models.DateTimeField(db_default=DbNow())
+
+    def __str__(self) -> str:
+        return f"{self.rule} until {self.until:%Y-%m-%d %H:%M}"

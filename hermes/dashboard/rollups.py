@@ -26,7 +26,8 @@ from .sources.base import SPAN_LIMIT
 logger = logging.getLogger(__name__)
 
 AGAIN: Final = 2  # slots before the open one that are counted again
-KEPT: Final = {SLOT: timedelta(days=3), HOUR: timedelta(days=100), DAY: timedelta(days=800)}
+# Days are kept for ever: counters are their sums, and a counter never falls.
+KEPT: Final = {SLOT: timedelta(days=3), HOUR: timedelta(days=100)}
 BACKWARDS: Final = timedelta(days=30)  # how far the first run looks
 BATCH: Final = 5_000  # rows deleted a run
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from hermes.dashboard import alerts
 from sessions_app import intake
 
 
@@ -19,8 +20,10 @@ class Command(BaseCommand):
         """Reseal, and say what could not be opened."""
         try:
             moved, unopened = intake.reseal_keys()
+            channels, closed = alerts.reseal()
         except OperationalError as error:
             raise CommandError(f"The database does not answer: {error}".strip()) from error
+        moved, unopened = moved + channels, [*unopened, *closed]
         self.stdout.write(f"Sealed anew under the first key of HERMES_SECRET_KEYS: {moved}.")
         if unopened:
             names = ", ".join(unopened)
