@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
 from hermes.dashboard import metrics
+from hermes.dashboard import views as desk
 from hermes.web import probes, views
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path(
-        "login/",
-        LoginView.as_view(
-            template_name="web/login.html",
-            redirect_authenticated_user=True,
-            extra_context={"version": settings.VERSION},
-        ),
-        name="login",
-    ),
+    path("login/", desk.SignIn.as_view(), name="login"),
     path("logout/", LogoutView.as_view(next_page="/login/"), name="logout"),
     path("chats/new/", views.new_chat, name="chat-new"),
     path("chats/<uuid:uid>/", views.chat_page, name="chat"),

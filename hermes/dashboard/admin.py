@@ -17,13 +17,21 @@ from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminPasswordWidget
 
 from hermes.lib import vault
-from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
+from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow, db_now
 from hermes.lib.outbound import BadAddress, check_base_url
 from sessions_app import intake
 
 from .heartbeats import GONE
-from .models import Alert, AlertChannel, AlertNotice, CheckResult, Heartbeat, Silence
+from .models import (
+    Alert,
+    AlertChannel,
+    AlertNotice,
+    CheckResult,
+    Heartbeat,
+    LoginFailure,
+    Silence,
+)
 
 SILENT: Final = timedelta(hours=24)
 
@@ -168,7 +176,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is gen
 
 
 @admin.register(AlertChannel)
-class AlertChannelAdmin(ModelAdmin):
+class AlertChannelAdmin(FreshMixin, ModelAdmin):
     """Where alerts are sent."""
 
     form = ChannelForm
@@ -182,6 +190,34 @@ class AlertChannelAdmin(ModelAdmin):
         elif "address" in form.changed_data:
             obj.sealed_key = ""
         super().save_model(request, obj, form, change)
+
+
+def _unlock(row: LoginFailure, actor: str, reason: str) -> str:
+    gone, _rows = LoginFailure.objects.filter(address=row.address, name=row.name).delete()
+    if not gone:
+        return gettext("it is not there any more")
+    intake.record_operation(
+        subject=f"address:{row.address}"[:40], what="unlock", actor=actor, reason=reason
+    )
+    return ""
+
+
+@admin.register(LoginFailure)
+class LoginFailureAdmin(OperationsMixin, ReadOnlyAdmin):
+    """Wrong passwords of the last day, by address; names are hashes."""
+
+    list_display = ("id", "name", "address", "at")
+    list_filter = ("address",)
+    ordering = ("-id",)
+    operations = (
+        Operation(
+            "unlock",
+            _("Unlock"),
+            _("Earlier wrong passwords of this name from this address count no more."),
+            "dashboard.unlock_login",
+            _unlock,
+        ),
+    )
 
 
 @admin.register(Silence)

@@ -14,4 +14,10 @@ class DashboardConfig(AppConfig):
 
     def ready(self) -> None:
         """Let workers and beat tell that they live."""
+        from django.contrib.auth import signals
+
+        from . import logins
         from . import receivers as _receivers  # noqa: F401 - importing connects them
+
+        signals.user_login_failed.connect(logins.on_failure)
+        signals.user_logged_in.connect(logins.on_login)

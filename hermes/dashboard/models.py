@@ -178,3 +178,24 @@ class Silence(models.Model):
 
     def __str__(self) -> str:
         return f"{self.rule} until {self.until:%Y-%m-%d %H:%M}"
+
+
+# --- Logins ---------------------------------------------------------------------------------------
+
+
+class LoginFailure(models.Model):
+    """A password that was wrong: for a name, as a keyed hash, from an address."""
+
+    name = models.CharField(max_length=32)
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField(db_default=DbNow())
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["address", "at"], name="login_failure_address"),
+            models.Index(fields=["at"], name="login_failure_age"),
+        ]
+        permissions = [("unlock_login", "Can unlock logins")]
+
+    def __str__(self) -> str:
+        return f"login failure {self.pk}"

@@ -17,7 +17,7 @@ OPERATOR: Final[Role] = {
         "clear_cooldown",
         "pause_compaction",
     ),
-    "dashboard": ("view_*", "export_timeline", "silence_alert"),
+    "dashboard": ("view_*", "export_timeline", "silence_alert", "unlock_login"),
     "auth": ("view_user",),
 }
 AUDITOR: Final[Role] = {

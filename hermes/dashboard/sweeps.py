@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 from hermes.lib.db import DbNow
 from sessions_app import periodic
 
-from . import alerts, heartbeats, rollups
+from . import alerts, heartbeats, logins, rollups
 from .models import CheckResult
 
 logger = logging.getLogger(__name__)
@@ -67,4 +67,10 @@ def check(*, force: bool = False) -> int | None:
         return len(found)
 
 
-STEPS: Final = (rollups.roll_up, heartbeats.forget_old, alerts.evaluate, alerts.deliver)
+STEPS: Final = (
+    rollups.roll_up,
+    heartbeats.forget_old,
+    logins.forget_old,
+    alerts.evaluate,
+    alerts.deliver,
+)

@@ -9,17 +9,24 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth import authenticate
+from django.contrib.auth.views import LoginView
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from hermes.lib import reauth
 from hermes.lib.db import db_now
 from sessions_app import intake
 from sessions_app.models import Session
 
-from . import selectors, timeline
+from . import logins, selectors, timeline
 from .domain import RANGES
 from .menu import menu
 
@@ -54,7 +61,8 @@ def in_zone(zone: str) -> AbstractContextManager[None]:
 def dashboard(request: HttpRequest) -> HttpResponse:
     """Everything at a glance; who may not see it gets the plain index of the admin."""
     if not request.user.has_perm(SEE):
-        index: HttpResponse | TemplateResponse = admin.site.index(request)
+        index: TemplateResponse = admin.site.index(request)
+        index.is_plain_index = True  # type: ignore[attr-defined] # told to the headers
         return index
     context = context_of(request, page="dashboard")
     with in_zone(context["zone"]):
@@ -156,3 +164,65 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
     )
     response["Content-Disposition"] = f'attachment; filename="hermes-session-{row.pk}.json"'
     return response
+
+
+# --- The password again ---------------------------------------------------------------------------
+
+
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Ask for the password before what it protects; from there back to where somebody was."""
+    back = request.POST.get("next") or request.GET.get("next", "")
+    if not url_has_allowed_host_and_scheme(back, {request.get_host()}, request.is_secure()):
+        back = reverse("desk:dashboard")
+    name = request.user.get_username()
+    fault = ""
+    if request.method == "POST":
+        person = authenticate(request, username=name, password=request.POST.get("password", ""))
+        if person is not None and person.pk == request.user.pk:
+            reauth.mark(request)
+            logins.forget(request, name)
+            return HttpResponseRedirect(back)
+        seconds = logins.wait(request, name)
+        fault = (
+            _("Too many tries. Again in %(n)d minutes.") % {"n": max(1, round(seconds / 60))}
+            if seconds
+            else _("The password is not right.")
+        )
+    context = context_of(request, next=back, fault=fault)
+    return render(request, "desk/confirm.html", context, status=403 if fault else 200)
+
+
+# --- Signing in -----------------------------------------------------------------------------------
+
+
+class SignIn(LoginView):
+    """The one page on which people sign in; it says so where a name has been tried too often."""
+
+    template_name = "web/login.html"
+    redirect_authenticated_user = True
+    extra_context = {"version": settings.VERSION}
+
+    def get_context_data(self, **more: Any) -> dict[str, Any]:
+        """The form, and the minutes to wait where there are any."""
+        context: dict[str, Any] = super().get_context_data(**more)
+        seconds = 0
+        if self.request.method == "POST":
+            seconds = logins.wait(self.request, self.request.POST.get("username", ""))
+        return {**context, "wait_minutes": -(-seconds // 60)}
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """The page again; 429 while the name is locked there."""
+        response: HttpResponse = super().form_invalid(form)
+        if logins.wait(self.request, self.request.POST.get("username", "")):
+            response.status_code = 429
+        return response
+
+
+@require_safe
+def to_sign_in(request: HttpRequest) -> HttpResponse:
+    """The admin has no page of its own for signing in; who is signed in and no staff is refused."""
+    if request.user.is_authenticated and not request.user.is_staff:
+        raise PermissionDenied
+    told = request.GET.get("next", "")
+    query = urlencode({"next": told or reverse("desk:dashboard")})
+    return HttpResponseRedirect(f"{reverse('login')}?{query}")
