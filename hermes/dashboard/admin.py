@@ -36,10 +36,29 @@ from .models import (
 SILENT: Final = timedelta(hours=24)
 
 
+def _forget(row: Heartbeat, actor: str, reason: str) -> str:
+    if db_now() - row.seen_at < GONE:
+        return gettext("it lives")
+    row.delete()
+    intake.record_operation(
+        subject=f"process:{row.kind}@{row.host}"[:40], what="forget", actor=actor, reason=reason
+    )
+    return ""
+
+
 @admin.register(Heartbeat)
-class HeartbeatAdmin(ReadOnlyAdmin):
+class HeartbeatAdmin(OperationsMixin, ReadOnlyAdmin):
     """Processes of the product, and when each was last seen."""
 
+    operations = (
+        Operation(
+            "forget",
+            _("Wait for it no more"),
+            _("A process that is gone for good is no trouble any more; one that lives stays."),
+            "dashboard.delete_heartbeat",
+            _forget,
+        ),
+    )
     list_display = ("kind", "host", "queues", "version", "began_at", "seen_at", "is_up")
     list_filter = ("kind", "host")
     ordering = ("kind", "-seen_at")

@@ -17,7 +17,13 @@ OPERATOR: Final[Role] = {
         "clear_cooldown",
         "pause_compaction",
     ),
-    "dashboard": ("view_*", "export_timeline", "silence_alert", "unlock_login"),
+    "dashboard": (
+        "view_*",
+        "export_timeline",
+        "silence_alert",
+        "unlock_login",
+        "delete_heartbeat",
+    ),
     "auth": ("view_user",),
 }
 AUDITOR: Final[Role] = {

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -13,7 +14,7 @@ from compression_app import fence
 from hermes.dashboard import sweeps
 from hermes.dashboard.models import CheckResult, Heartbeat
 from hermes.lib.db import DbNow
-from sessions_app.models import Periodic, Turn
+from sessions_app.models import History, Periodic, Turn
 from tests import factories, states
 
 from .conftest import attempt, failed, gone, small_model
@@ -99,6 +100,20 @@ class TestUnwell:
         text = page(client)
         assert verdict(text)[0] == "warn"
         assert "A worker of the queue “turns” is gone." in text
+
+    def test_a_process_that_is_gone_for_good_is_waited_for_no_more(self, client, operator):
+        Heartbeat.objects.create(owner="b|b|1|1", kind="web", host="b")
+        lives, lost = Heartbeat.objects.get(host="b"), Heartbeat.objects.get(queues="turns")
+        gone("worker", "turns")
+        operator.user_permissions.add(Permission.objects.get(codename="delete_heartbeat"))
+        data = {
+            "action": "forget",
+            "_selected_action": [lives.pk, lost.pk],
+            "reason": "The second host is switched off.",
+        }
+        client.post("/admin/dashboard/heartbeat/", data)
+        assert list(Heartbeat.objects.filter(pk__in=[lives.pk, lost.pk])) == [lives]
+        assert History.objects.get(to="forget").actor == "operator"
 
     def test_sessions_that_fail_in_a_row(self, client):
         small_model()
