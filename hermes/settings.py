@@ -98,6 +98,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "hermes.dashboard.factors.NeedsSecondFactor",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -330,6 +331,10 @@ HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, h
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
 
 # --- The desk ------------------------------------------------------------------------------------
+HERMES_SECOND_FACTOR_REQUIRED = env.boolean(
+    "HERMES_SECOND_FACTOR_REQUIRED",
+    default=not {origin.hostname for origin in _origins} <= {"127.0.0.1", "localhost", "::1"},
+)
 HERMES_METRICS_TOKEN = env.secret_text("HERMES_METRICS_TOKEN")
 HERMES_METRICS_NETWORKS = env.names("HERMES_METRICS_NETWORKS", default=("127.0.0.1/32", "::1/128"))
 for _network in HERMES_METRICS_NETWORKS:

@@ -13,6 +13,7 @@ from hermes.web import probes, views
 urlpatterns = [
     path("", views.home, name="home"),
     path("login/", desk.SignIn.as_view(), name="login"),
+    path("login/code/", desk.sign_in_code, name="login-code"),
     path("logout/", LogoutView.as_view(next_page="/login/"), name="logout"),
     path("chats/new/", views.new_chat, name="chat-new"),
     path("chats/<uuid:uid>/", views.chat_page, name="chat"),

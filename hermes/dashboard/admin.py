@@ -22,6 +22,7 @@ from hermes.lib.db import DbNow, db_now
 from hermes.lib.outbound import BadAddress, check_base_url
 from sessions_app import intake
 
+from . import factors
 from .heartbeats import GONE
 from .models import (
     Alert,
@@ -30,6 +31,7 @@ from .models import (
     CheckResult,
     Heartbeat,
     LoginFailure,
+    SecondFactor,
     Silence,
 )
 
@@ -209,6 +211,33 @@ class AlertChannelAdmin(FreshMixin, ModelAdmin):
         elif "address" in form.changed_data:
             obj.sealed_key = ""
         super().save_model(request, obj, form, change)
+
+
+def _forget_factor(row: SecondFactor, actor: str, reason: str) -> str:
+    if factors.forget(row.user_id, actor=actor, reason=reason):
+        return ""
+    return gettext("it is not there any more")
+
+
+@admin.register(SecondFactor)
+class SecondFactorAdmin(OperationsMixin, ReadOnlyAdmin):
+    """Who has an authenticator app; secrets are never shown."""
+
+    list_display = ("user", "confirmed_at", "created_at")
+    list_select_related = ("user",)
+    exclude = ("sealed_secret", "recovery", "last_step")
+    ordering = ("-id",)
+    operations = (
+        Operation(
+            "forget_factor",
+            _("Take away"),
+            _("The person signs in with the password alone and may set up another app."),
+            "dashboard.forget_second_factor",
+            _forget_factor,
+            is_danger=True,
+            asks_password=True,
+        ),
+    )
 
 
 def _unlock(row: LoginFailure, actor: str, reason: str) -> str:

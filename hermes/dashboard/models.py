@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -199,3 +200,22 @@ class LoginFailure(models.Model):
 
     def __str__(self) -> str:
         return f"login failure {self.pk}"
+
+
+class SecondFactor(models.Model):
+    """An authenticator app of a person: asked for at every login once it is confirmed."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
+    )
+    sealed_secret = models.TextField()
+    last_step = models.BigIntegerField(default=0)  # of the latest code: each counts once
+    recovery = models.JSONField(default=list)  # hashes of codes on paper, each for one login
+    confirmed_at = models.DateTimeField(null=True, blank=True)  # null: being set up
+    created_at = models.DateTimeField(db_default=DbNow())
+
+    class Meta:
+        permissions = [("forget_second_factor", "Can take second factors of people away")]
+
+    def __str__(self) -> str:
+        return f"second factor {self.pk}"

@@ -14,5 +14,6 @@ urlpatterns = [
     path("desk/sessions/<int:pk>/", admin.site.admin_view(views.session), name="timeline"),
     path("desk/sessions/<int:pk>/export/", admin.site.admin_view(views.export), name="export"),
     path("desk/confirm/", admin.site.admin_view(views.confirm), name="confirm"),
+    path("desk/second-factor/", admin.site.admin_view(views.second_factor), name="second-factor"),
     path("desk/live/", admin.site.admin_view(views.live), name="live"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +11,7 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth import authenticate
+from django.contrib.auth import authenticate, get_user_model, login
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,12 +23,12 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
-from hermes.lib import reauth
+from hermes.lib import reauth, totp
 from hermes.lib.db import db_now
 from sessions_app import intake
 from sessions_app.models import Session
 
-from . import logins, selectors, timeline
+from . import factors, logins, selectors, timeline
 from .domain import RANGES
 from .menu import menu
 
@@ -34,6 +36,8 @@ SEE: Final = "dashboard.view_desk"
 SEE_TIMELINE: Final = "dashboard.view_timeline"
 EXPORT: Final = "dashboard.export_timeline"
 DEFAULT: Final = "24h"
+PENDING: Final = "signing_in"  # who has shown the password and not yet the code
+PENDING_SECONDS: Final = 300
 
 
 def context_of(request: HttpRequest, **more: Any) -> dict[str, Any]:
@@ -202,6 +206,16 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
     extra_context = {"version": settings.VERSION}
 
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Signed in, or one step further: to the code of the person's app."""
+        person = form.get_user()
+        if factors.of(person.pk) is None:
+            response: HttpResponse = super().form_valid(form)
+            return response
+        self.request.session.flush()
+        self.request.session[PENDING] = [person.pk, int(time.time()), self.get_success_url()]
+        return HttpResponseRedirect(reverse("login-code"))
+
     def get_context_data(self, **more: Any) -> dict[str, Any]:
         """The form, and the minutes to wait where there are any."""
         context: dict[str, Any] = super().get_context_data(**more)
@@ -226,3 +240,55 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
     told = request.GET.get("next", "")
     query = urlencode({"next": told or reverse("desk:dashboard")})
     return HttpResponseRedirect(f"{reverse('login')}?{query}")
+
+
+def sign_in_code(request: HttpRequest) -> HttpResponse:
+    """The second step of signing in: the code of the person's app, tried only so often."""
+    pending: Sequence[Any] = request.session.get(PENDING) or (0, 0, "/")
+    person = None
+    if 0 <= time.time() - pending[1] < PENDING_SECONDS:
+        person = get_user_model().objects.filter(pk=pending[0], is_active=True).first()
+    row = None if person is None else factors.of(person.pk)
+    if person is None or row is None:
+        return HttpResponseRedirect(reverse("login"))
+    name, fault, status = f"code of {person.pk}", "", 200
+    if request.method == "POST":
+        if logins.wait(request, name):
+            fault, status = _("Too many tries from here. Try again in some minutes."), 429
+        elif factors.check(row, request.POST.get("code", "")):
+            logins.forget(request, name)
+            login(request, person, backend=settings.AUTHENTICATION_BACKENDS[0])
+            return HttpResponseRedirect(pending[2])
+        else:
+            logins.note_failure(request, name)
+            fault = _("The code is not right, or was used already.")
+    context = {"version": settings.VERSION, "fault": fault}
+    return render(request, "web/code.html", context, status=status)
+
+
+def second_factor(request: HttpRequest) -> HttpResponse:
+    """Set up an authenticator app, or take it away; the password was shown a moment ago."""
+    if not reauth.is_fresh(request):
+        return reauth.ask(request)
+    person = request.user
+    assert person.pk is not None  # noqa: S101 - the admin lets nobody else in
+    name, codes, fault = person.get_username(), [], ""
+    if request.method == "POST" and request.POST.get("what") == "forget":
+        factors.forget(person.pk, actor=name, reason="by themselves")
+        return HttpResponseRedirect(reverse("desk:second-factor"))
+    if request.method == "POST":
+        codes = factors.confirm(person.pk, request.POST.get("code", ""), actor=name)
+        fault = "" if codes else _("The code is not right. Does the clock of the phone go right?")
+    row = factors.of(person.pk)
+    secret = "" if row is not None else factors.begin(person.pk)
+    context = context_of(
+        request,
+        row=row,
+        codes=codes,
+        fault=fault,
+        secret=totp.grouped(secret),
+        address=totp.address(secret, name=name, issuer="Hermes") if secret else "",
+        left=len(row.recovery) if row is not None else 0,
+        is_required=settings.HERMES_SECOND_FACTOR_REQUIRED,
+    )
+    return render(request, "desk/factor.html", context)

@@ -35,7 +35,9 @@ PAGES: dict[str, tuple[int, ...]] = {
     "admin/": STAFF_ONLY,
     "admin/login/": (302, 403, *(302,) * 5),
     "admin/desk/live/": (302, 302, 403, 403, 200, 200, 200),
+    "login/code/": (302,) * 7,
     "admin/desk/confirm/": STAFF_ONLY,
+    "admin/desk/second-factor/": STAFF_ONLY,
     "admin/desk/sessions/<int:pk>/": (302, 302, 403, 200, 200, 200, 200),
     "admin/desk/sessions/<int:pk>/export/": (302, 302, 405, 405, 405, 405, 405),
 }
@@ -76,6 +78,7 @@ LISTS = {
     "dashboard.alertchannel": {"auditor", "operator"},
     "dashboard.silence": {"auditor", "operator"},
     "dashboard.loginfailure": {"auditor", "operator"},
+    "dashboard.secondfactor": {"auditor", "operator"},
     "auth.user": {"auditor", "operator"},
     "auth.group": {"auditor"},
 }

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from hermes.dashboard import alerts
+from hermes.dashboard import alerts, factors
 from sessions_app import intake
 
 
@@ -20,10 +20,11 @@ class Command(BaseCommand):
         """Reseal, and say what could not be opened."""
         try:
             moved, unopened = intake.reseal_keys()
-            channels, closed = alerts.reseal()
+            others = [alerts.reseal(), factors.reseal()]
         except OperationalError as error:
             raise CommandError(f"The database does not answer: {error}".strip()) from error
-        moved, unopened = moved + channels, [*unopened, *closed]
+        for count, closed in others:
+            moved, unopened = moved + count, [*unopened, *closed]
         self.stdout.write(f"Sealed anew under the first key of HERMES_SECRET_KEYS: {moved}.")
         if unopened:
             names = ", ".join(unopened)
