@@ -47,11 +47,23 @@ def roll_up(now: datetime | None = None) -> datetime:
     _add_up(start, end)
     mark.through = min(floor(now, SLOT), end)
     again = mark.through - timedelta(seconds=(AGAIN + 1) * SLOT)
-    passed = History.objects.filter(pk__gt=mark.history_id, at__lt=again)
-    mark.history_id = passed.aggregate(most=Max("pk"))["most"] or mark.history_id
+    mark.history_id = _passed(mark.history_id, again)
     mark.save()
     _forget(now)
     return mark.through
+
+
+def _passed(history_id: int, again: datetime) -> int:
+    """The row of the history below which none is as young as ``again``.
+
+    Numbers and times nearly always rise together; where they do not, no younger row is passed over.
+    """
+    rows = History.objects.filter(pk__gt=history_id)
+    first = rows.filter(at__gte=again).order_by("pk").values_list("pk", flat=True).first()
+    if first is not None:
+        return first - 1
+    newest = rows.aggregate(most=Max("pk"))["most"]
+    return history_id if newest is None else int(newest)
 
 
 def _counted(span: Span) -> dict[Key, tuple[int, int]]:

@@ -26,6 +26,8 @@ def test_it_adds_a_long_chat_with_two_summaries_and_a_streak():
     assert Cooldown.objects.active().exists()
     assert check_invariants() == compaction.check_invariants() == []
     assert not Turn.objects.filter(finished_at__gt=db_now()).exists()
+    ended = Rollup.objects.filter(figure="turns", width=86_400)
+    assert sum(row.count for row in ended) == Turn.objects.count() == 34
     adopted = Rollup.objects.filter(figure="deferred", label="adopted", width=86_400)
     assert [row.count for row in adopted] == [1]
 
