@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import dj_database_url
 import django_stubs_ext
+from django.templatetags.static import static
 
 from . import env
 
@@ -359,6 +360,32 @@ EMAIL_USE_SSL = _mail.scheme == "smtps"
 EMAIL_USE_TLS = _mail.scheme == "smtp" and _mail.hostname not in {"localhost", "127.0.0.1"}
 EMAIL_PORT = _mail.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
 EMAIL_TIMEOUT = 15
+
+# The lists of the admin in the accent of the other pages.
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Hermes",
+    "SITE_HEADER": "Hermes desk",
+    "SITE_URL": "/",
+    "SITE_ICON": lambda request: static("icons/hermes.svg"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("icons/hermes.svg")}
+    ],
+    "COLORS": {
+        "primary": {
+            "50": "#f0f8f7",
+            "100": "#e2f1ef",
+            "200": "#c5e3df",
+            "300": "#a9d5d0",
+            "400": "#4fc4b8",
+            "500": "#1f8d84",
+            "600": "#0d6b64",
+            "700": "#0b5953",
+            "800": "#15302e",
+            "900": "#102523",
+            "950": "#08211f",
+        }
+    },
+}
 
 # --- Headers -----------------------------------------------------------------------------------
 SESSION_COOKIE_SAMESITE = "Lax"
