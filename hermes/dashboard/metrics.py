@@ -146,7 +146,7 @@ def render(metrics: Iterable[Metric]) -> str:
     >>> print(render([Metric("a_total", "Things.", 2, {"kind": 'x"y'}, "counter")]), end="")
     # HELP a_total Things.
     # TYPE a_total counter
-    a_total{kind="x\\\\"y"} 2
+    a_total{kind="x\\"y"} 2
     """
     families: dict[str, list[Metric]] = {}
     for metric in metrics:

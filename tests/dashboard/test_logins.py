@@ -121,9 +121,9 @@ def test_a_refusal_takes_as_long_whoever_it_is(client, maren, monkeypatch):
         sign_in(client, address="192.0.2.1")
 
     def took(number: int, name: str, address: str) -> float:
-        began = time.perf_counter()
+        began = time.thread_time()  # of this thread alone: the machine may be busy
         sign_in(client, name=name, address=address)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     times = {"maren": [], "gone": [], "nobody": [], "locked": []}
     for number in range(9):
@@ -133,7 +133,7 @@ def test_a_refusal_takes_as_long_whoever_it_is(client, maren, monkeypatch):
     medians = {name: statistics.median(each) for name, each in times.items()}
     print("login:", {name: f"{1000 * each:.0f} ms" for name, each in medians.items()})
 
-    assert max(medians.values()) < 1.4 * min(medians.values())
+    assert max(medians.values()) < 1.3 * min(medians.values())
 
 
 class TestOneWayIn:
