@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+from django.conf import settings
 from django.contrib import admin
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
@@ -18,6 +20,7 @@ from sessions_app.admin import TranscriptAdmin, timeline
 from sessions_app.models import ModelEndpoint, Session
 
 from . import intake
+from .models import OPEN as OPEN_STATES
 from .models import CompactionAttempt, CompressionState, Cooldown
 
 TRIGGER: Final = "compression_app.trigger_compaction"
@@ -155,6 +158,43 @@ class DeferredFilter(YesNo):
     condition = Q(hold_released_at__isnull=False)
 
 
+class HeldFilter(YesNo):
+    """Attempts that a turn waits for now."""
+
+    title, parameter_name = _("holds a turn now"), "held"
+    condition = Q(
+        status__in=OPEN_STATES, hold_started_at__isnull=False, hold_released_at__isnull=True
+    )
+
+
+class WasHeldFilter(YesNo):
+    """Attempts that a turn has waited for."""
+
+    title, parameter_name = _("has held a turn"), "was_held"
+    condition = Q(hold_started_at__isnull=False)
+
+
+class OverFilter(YesNo):
+    """Attempts that a turn has waited for longer than it should."""
+
+    title, parameter_name = _("held beyond the budget"), "over"
+
+    @property
+    def condition(self) -> Q:  # type: ignore[override] # the setting is read when it is asked
+        """Released, or ended, more than a second after the budget."""
+        most = timedelta(seconds=settings.HERMES_TURN_HOLD_SECONDS + 1)
+        return Q(hold_released_at__gt=F("hold_started_at") + most) | Q(
+            hold_released_at=None, finished_at__gt=F("hold_started_at") + most
+        )
+
+
+class InVainFilter(YesNo):
+    """Attempts that spent tokens and committed nothing."""
+
+    title, parameter_name = _("spent without a commit"), "spent_in_vain"
+    condition = Q(prompt_tokens__gt=0, finished_at__isnull=False) & ~Q(status="committed")
+
+
 class ActiveFilter(YesNo):
     """Cooldowns that count now."""
 
@@ -201,7 +241,17 @@ class AttemptAdmin(OperationsMixin, TranscriptAdmin):
         "took",
         "opened_at",
     )
-    list_filter = ("status", "trigger", "reason", DeferredFilter, "opened_at")
+    list_filter = (
+        "status",
+        "trigger",
+        "reason",
+        DeferredFilter,
+        HeldFilter,
+        WasHeldFilter,
+        OverFilter,
+        InVainFilter,
+        "opened_at",
+    )
     list_select_related = ("session",)
     search_fields = ("=id", "=session__key")
     ordering = ("-id",)

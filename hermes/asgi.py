@@ -15,6 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
 
 pages = get_asgi_application()  # sets Django up; what follows needs it
 
+from hermes.dashboard import heartbeats  # noqa: E402
 from hermes.web.consumers import RESTART  # noqa: E402
 from hermes.web.poller import LEAVING  # noqa: E402
 from hermes.web.routing import sockets  # noqa: E402
@@ -89,3 +90,4 @@ def _wire_daphne() -> None:
 
 if "twisted.internet.reactor" in sys.modules:  # served by Daphne
     _wire_daphne()
+    heartbeats.begin("web")

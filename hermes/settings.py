@@ -6,15 +6,17 @@ settings module.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import dj_database_url
 import django_stubs_ext
+from django.templatetags.static import static
 
 from . import env
 
@@ -86,6 +88,7 @@ INSTALLED_APPS = [
     "sessions_app.apps.SessionsConfig",
     "compression_app.apps.CompressionConfig",
     "processes_app.apps.ProcessesConfig",
+    "hermes.dashboard.apps.DashboardConfig",
     "hermes.apps.HermesConfig",
 ]
 MIDDLEWARE = [
@@ -96,6 +99,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "hermes.dashboard.factors.NeedsSecondFactor",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -112,11 +116,15 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"chat": "hermes.web.templatetags.chat"},
+            "libraries": {
+                "chat": "hermes.web.templatetags.chat",
+                "desk": "hermes.dashboard.templatetags.desk",
+            },
         },
     }
 ]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTHENTICATION_BACKENDS = ["hermes.dashboard.logins.GuardedBackend"]
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [
@@ -217,6 +225,8 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "sessions_app.sweep", "schedule": timedelta(seconds=10)},
     "compression-sweep": {"task": "compression_app.sweep", "schedule": timedelta(seconds=10)},
     "processes-sweep": {"task": "processes_app.sweep", "schedule": timedelta(seconds=10)},
+    "desk-sweep": {"task": "hermes.dashboard.sweep", "schedule": timedelta(seconds=15)},
+    "desk-check": {"task": "hermes.dashboard.check", "schedule": timedelta(minutes=10)},
 }
 
 # --- The first admin, the first models -----------------------------------------------------------
@@ -253,6 +263,7 @@ HERMES_SWEEPS = [
     "sessions_app.sweeps.sweep",
     "compression_app.sweeps.sweep",
     "processes_app.sweeps.sweep",
+    "hermes.dashboard.sweeps.sweep",
 ]
 # Who may keep an idle session open: dotted names of functions of a session's key.
 HERMES_KEEP_OPEN = ["processes_app.gate.keeps_open"]
@@ -365,6 +376,62 @@ HERMES_AUTOMATIC_TURNS = env.integer("HERMES_AUTOMATIC_TURNS", default=10, low=1
 HERMES_SWEEP_SECONDS = env.number("HERMES_SWEEP_SECONDS", default=10, low=0.1, high=600)
 HERMES_SESSION_IDLE_HOURS = env.number("HERMES_SESSION_IDLE_HOURS", default=0, low=0, high=8760)
 
+# --- The desk ------------------------------------------------------------------------------------
+HERMES_SECOND_FACTOR_REQUIRED = env.boolean(
+    "HERMES_SECOND_FACTOR_REQUIRED",
+    default=not {origin.hostname for origin in _origins} <= {"127.0.0.1", "localhost", "::1"},
+)
+HERMES_METRICS_TOKEN = env.secret_text("HERMES_METRICS_TOKEN")
+HERMES_METRICS_NETWORKS = env.names("HERMES_METRICS_NETWORKS", default=("127.0.0.1/32", "::1/128"))
+for _network in HERMES_METRICS_NETWORKS:
+    try:
+        ipaddress.ip_network(_network, strict=False)
+    except ValueError:
+        env.refuse(f"HERMES_METRICS_NETWORKS: {_network!r} is not a network such as 10.0.0.0/8.")
+HERMES_ALERT_STREAK = env.integer("HERMES_ALERT_STREAK", default=3, low=1, high=1000)
+HERMES_ALERT_QUEUED_SECONDS = env.number(
+    "HERMES_ALERT_QUEUED_SECONDS", default=120, low=1, high=86_400
+)
+HERMES_ALERT_WASTED_TOKENS = env.integer(
+    "HERMES_ALERT_WASTED_TOKENS", default=200_000, low=1, high=1_000_000_000
+)
+# smtp:// begins in clear text and is told to encrypt where the server can; smtps:// is TLS at once.
+HERMES_MAIL_URL = env.url("HERMES_MAIL_URL", schemes=("smtp", "smtps"), secret=True)
+DEFAULT_FROM_EMAIL = env.text("HERMES_MAIL_FROM", default="hermes@localhost")
+_mail = urlsplit(HERMES_MAIL_URL)
+EMAIL_HOST = _mail.hostname or "localhost"
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_mail.username or ""), unquote(_mail.password or "")
+EMAIL_USE_SSL = _mail.scheme == "smtps"
+EMAIL_USE_TLS = _mail.scheme == "smtp" and _mail.hostname not in {"localhost", "127.0.0.1"}
+EMAIL_PORT = _mail.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
+EMAIL_TIMEOUT = 15
+
+# The lists of the admin in the accent of the other pages.
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Hermes",
+    "SITE_HEADER": "Hermes desk",
+    "SITE_URL": "/",
+    "SITE_ICON": lambda request: static("icons/hermes.svg"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("icons/hermes.svg")}
+    ],
+    "COLORS": {
+        "primary": {
+            "50": "#f0f8f7",
+            "100": "#e2f1ef",
+            "200": "#c5e3df",
+            "300": "#a9d5d0",
+            "400": "#4fc4b8",
+            "500": "#1f8d84",
+            "600": "#0d6b64",
+            "700": "#0b5953",
+            "800": "#15302e",
+            "900": "#102523",
+            "950": "#08211f",
+        }
+    },
+}
+
 # --- Headers -----------------------------------------------------------------------------------
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -384,7 +451,7 @@ if BEHIND_TLS:
     SECURE_HSTS_PRELOAD = True
 
 # Probes of the machine itself come without TLS.
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 
 # --- Logs --------------------------------------------------------------------------------------
 LOG_FORMAT = env.text("HERMES_LOG_FORMAT", default="text", choices=("text", "json"))

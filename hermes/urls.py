@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import path
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path
 
+from hermes.dashboard import metrics
+from hermes.dashboard import views as desk
 from hermes.web import probes, taskviews, views
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path(
-        "login/",
-        LoginView.as_view(
-            template_name="web/login.html",
-            redirect_authenticated_user=True,
-            extra_context={"version": settings.VERSION},
-        ),
-        name="login",
-    ),
+    path("login/", desk.SignIn.as_view(), name="login"),
+    path("login/code/", desk.sign_in_code, name="login-code"),
     path("logout/", LogoutView.as_view(next_page="/login/"), name="logout"),
     path("chats/new/", views.new_chat, name="chat-new"),
     path("chats/<uuid:uid>/", views.chat_page, name="chat"),
@@ -39,5 +33,7 @@ urlpatterns = [
     path("sidebar/", views.sidebar, name="sidebar"),
     path("healthz", probes.healthz, name="healthz"),
     path("readyz", probes.readyz, name="readyz"),
+    path("metrics", metrics.page, name="metrics"),
+    path("admin/", include("hermes.dashboard.urls")),  # before the lists: it has their index
     path("admin/", admin.site.urls),
 ]

@@ -22,7 +22,7 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
+from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
@@ -283,7 +283,7 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is ge
 
 
 @admin.register(ModelEndpoint)
-class ModelEndpointAdmin(ModelAdmin):
+class ModelEndpointAdmin(FreshMixin, ModelAdmin):
     """Where models answer. Keys are sealed, and bound to the address they were given for."""
 
     form = EndpointForm

@@ -21,6 +21,8 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
+from . import reauth
+
 COUNTED: Final = 10_000  # rows of a filtered list that are counted exactly
 OPERATED: Final = 1_000  # rows of one operation
 NAMED: Final = 20  # rows that are named before one
@@ -75,6 +77,27 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
 
+class FreshMixin:
+    """Rows that hold keys: written only by who has shown their password a moment ago."""
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """The form, or first the question for the password."""
+        may = (
+            self.has_add_permission(request)  # type: ignore[attr-defined] # a ModelAdmin
+            if object_id is None
+            else self.has_change_permission(request)  # type: ignore[attr-defined] # a ModelAdmin
+        )
+        if may and not reauth.is_fresh(request):
+            return reauth.ask(request)
+        return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[misc] # a ModelAdmin
+
+
 # --- Operations ---------------------------------------------------------------------------------
 
 
@@ -108,6 +131,7 @@ class Operation:
     act: Callable[[Any, str, str], str | Promise]
     is_danger: bool = False
     foresee: Callable[[Sequence[Any]], Sequence[str]] | None = None
+    asks_password: bool = False  # if it was not shown within the last quarter of an hour
 
 
 class OperationsMixin:
@@ -156,6 +180,8 @@ class OperationsMixin:
         count = rows.order_by().count()
         form = ReasonForm(request.POST if "reason" in request.POST else None)
         back = request.get_full_path()
+        if operation.asks_password and not reauth.is_fresh(request):
+            return reauth.ask(request)
         row = rows.first() if request.POST.get("from_row") and count == 1 else None
         if row is not None:
             back = reverse(f"admin:{options.app_label}_{options.model_name}_change", args=[row.pk])

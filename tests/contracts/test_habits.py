@@ -10,6 +10,7 @@ from .sources import called, modules, page, section
 # SQL that the ORM cannot say; each entry with why.
 RAW_SQL = {
     "hermes/checks.py": "asks the server for its version and limits",
+    "hermes/dashboard/health.py": "what the server tells of itself, timed",
     "hermes/lib/admin.py": "the planner's estimate of a table's rows",
     "hermes/lib/db.py": "the database's clock",
     "hermes/management/commands/doctor.py": "asks the server for its version",
@@ -24,6 +25,7 @@ RAW_SQL = {
 # ``transaction.atomic`` outside intake and the single writers.
 ATOMIC = {
     "hermes/lib/db.py": "names it in words only",
+    "hermes/management/commands/demo.py": "the sample chats come whole, or not at all",
     "hermes/web/reading.py": "a snapshot that only reads",
     "sessions_app/periodic.py": "a savepoint round the first insert of a periodic row",
 }

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from hermes.dashboard import alerts, factors
 from sessions_app import intake
 
 
@@ -19,8 +20,11 @@ class Command(BaseCommand):
         """Reseal, and say what could not be opened."""
         try:
             moved, unopened = intake.reseal_keys()
+            others = [alerts.reseal(), factors.reseal()]
         except OperationalError as error:
             raise CommandError(f"The database does not answer: {error}".strip()) from error
+        for count, closed in others:
+            moved, unopened = moved + count, [*unopened, *closed]
         self.stdout.write(f"Sealed anew under the first key of HERMES_SECRET_KEYS: {moved}.")
         if unopened:
             names = ", ".join(unopened)

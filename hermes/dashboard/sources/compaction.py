@@ -1,0 +1,520 @@
+"""Compaction: attempts by outcome, holds, what was adopted late, streaks, cooldowns, spending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.db.models import Count, Max, Min, OuterRef, Q, Subquery
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from compression_app.domain import BREAKER_AT, AttemptStatus, CooldownKind
+from compression_app.models import OPEN, CompactionAttempt, CompressionState, Cooldown
+from hermes.dashboard import charts, domain
+from hermes.dashboard.domain import Level
+from hermes.lib.db import db_now
+from sessions_app.models import Session
+
+from . import turns
+from .base import (
+    Event,
+    Link,
+    Metric,
+    Moment,
+    Need,
+    Panel,
+    Picture,
+    Source,
+    Span,
+    changelist,
+)
+
+ATTEMPTS: Final = "compression_app.compactionattempt"
+COOLDOWNS: Final = "compression_app.cooldown"
+STATES: Final = "compression_app.compressionstate"
+STREAK_ALARM: Final = 3
+SHOWN: Final = 8  # rows of the table of streaks
+OUTCOMES: Final = {
+    AttemptStatus.FAILED: "failed",
+    AttemptStatus.LOST: "lost",
+    AttemptStatus.SUPERSEDED: "ended",
+    AttemptStatus.CANCELLED: "ended",
+    AttemptStatus.COMMITTED: "committed",
+}
+
+
+# --- For the rollups ------------------------------------------------------------------------------
+
+
+def events(span: Span) -> Iterator[Event]:
+    """Attempts that ended: outcome and tokens, why they failed, how long their turn was held."""
+    rows = CompactionAttempt.objects.filter(
+        finished_at__gte=span.start, finished_at__lt=span.end
+    ).values_list(
+        "finished_at",
+        "status",
+        "reason",
+        "prompt_tokens",
+        "completion_tokens",
+        "hold_started_at",
+        "hold_released_at",
+    )
+    budget = settings.HERMES_TURN_HOLD_SECONDS
+    for at, status, reason, prompt, completion, held, released in rows.iterator():
+        assert at is not None  # noqa: S101 - the filter says so
+        outcome = OUTCOMES[AttemptStatus(status)]
+        if outcome == "committed" and released is not None:
+            outcome = "adopted"
+        yield Event(at, "attempts", outcome, prompt + completion)
+        if outcome not in {"committed", "adopted"}:
+            yield Event(at, "attempt_reasons", reason or "unknown", prompt + completion)
+        if released is not None:
+            yield Event(at, "deferred", "adopted" if outcome == "adopted" else "ended")
+        if held is not None:
+            seconds = ((released or at) - held).total_seconds()
+            label = domain.hold_bin(seconds, released=released is not None, budget=budget)
+            yield Event(at, "holds", label, int(seconds * 1000))
+
+
+# --- Now ------------------------------------------------------------------------------------------
+
+
+def standing(picture: Picture) -> dict[str, Any]:
+    """Attempts that are open now, and turns that are held."""
+    if "compaction" not in picture.shared:
+        rows = CompactionAttempt.objects.filter(status__in=OPEN).order_by()
+        told = rows.aggregate(
+            queued=Count("pk", filter=Q(status="queued")),
+            running=Count("pk", filter=Q(status="running")),
+            held=Count("pk", filter=Q(hold_started_at__isnull=False, hold_released_at=None)),
+            oldest=Min("opened_at", filter=Q(status="queued")),
+        )
+        oldest: datetime | None = told["oldest"]
+        told["oldest_age"] = (
+            None if oldest is None else max(0.0, (picture.now - oldest).total_seconds())
+        )
+        picture.shared["compaction"] = told
+    found: dict[str, Any] = picture.shared["compaction"]
+    return found
+
+
+def streaks(picture: Picture) -> list[CompressionState]:
+    """Sessions whose last attempts failed, the longest streak first."""
+    if "streaks" not in picture.shared:
+        last = CompactionAttempt.objects.filter(session=OuterRef("session")).order_by("-pk")
+        ended = last.filter(status__in=["failed", "lost"])
+        until = Cooldown.objects.active().filter(session=OuterRef("session")).order_by("-until")
+        rows = (
+            CompressionState.objects.filter(streak__gt=0, session__isnull=False)
+            .select_related("session__chat__owner")
+            .annotate(
+                cause=Subquery(ended.values("reason")[:1]),
+                cause_detail=Subquery(ended.values("detail")[:1]),
+                model=Subquery(ended.values("model_name")[:1]),
+                failed_at=Subquery(ended.values("finished_at")[:1]),
+                cool_until=Subquery(until.values("until")[:1]),
+                cool_since=Subquery(until.values("created_at")[:1]),
+            )
+            .order_by("-streak", "-pk")
+        )
+        picture.shared["streaks"] = list(rows[: SHOWN + 1])
+    found: list[CompressionState] = picture.shared["streaks"]
+    return found
+
+
+def cooling(picture: Picture) -> dict[str, Any]:
+    """Active cooldowns by kind, open breakers, pauses."""
+    if "cooling" not in picture.shared:
+        kinds = dict(
+            Cooldown.objects.active()
+            .order_by()
+            .values("kind")
+            .annotate(n=Count("pk"))
+            .values_list("kind", "n")
+        )
+        told = CompressionState.objects.aggregate(
+            streaking=Count("pk", filter=Q(streak__gt=0)),
+            alarming=Count("pk", filter=Q(streak__gte=STREAK_ALARM)),
+            longest=Max("streak"),
+            provider=Count("pk", filter=Q(breaker_until__gt=picture.now)),
+            session=Count("pk", filter=Q(ineffective__gte=BREAKER_AT) | Q(grew__gte=BREAKER_AT)),
+            paused=Count("pk", filter=Q(paused_at__isnull=False)),
+        )
+        picture.shared["cooling"] = {"kinds": kinds, **told}
+    found: dict[str, Any] = picture.shared["cooling"]
+    return found
+
+
+# --- Panels ---------------------------------------------------------------------------------------
+
+
+def panels(picture: Picture) -> Iterator[Panel]:
+    """Turns and their holds, attempts, the ratio, spending, streaks, cooldowns."""
+    yield _turns(picture)
+    yield _attempts(picture)
+    yield _ratio(picture)
+    yield _streaks(picture)
+    yield _cooldowns(picture)
+
+
+def _turns(picture: Picture) -> Panel:
+    budget = settings.HERMES_TURN_HOLD_SECONDS
+    counts = picture.counts("holds")
+    bins = domain.hold_bins(counts, budget)
+    total = sum(count for *_bounds, count in bins)
+    median, high = domain.percentile(bins, 0.5), domain.percentile(bins, 0.95)
+    now = turns.standing(picture)
+    data = {
+        "running": now["running"],
+        "running_url": changelist("sessions_app.turn", "status__exact=running"),
+        "held": standing(picture)["held"],
+        "held_url": changelist(ATTEMPTS, "held=1"),
+        "holds_url": changelist(ATTEMPTS, "was_held=1"),
+        "p50": "" if median is None else f"{median:.1f}",
+        "p95": "" if high is None or total < domain.LEAST else f"{high:.1f}",
+        "total": total,
+        "delayed": counts.get("over", 0),
+        "delayed_url": changelist(ATTEMPTS, "over=1"),
+        "budget": f"{budget:g}",
+        "chart": charts.holds(counts, budget),
+        "all_url": changelist("sessions_app.turn"),
+    }
+    return Panel("turns", "desk/parts/turns.html", 10, data)
+
+
+def _attempts(picture: Picture) -> Panel:
+    order = (
+        ("failed", _("Failed"), "m-bad", "status__exact=failed"),
+        ("lost", _("Lost"), "m-warn", "status__exact=lost"),
+        ("ended", _("Superseded, cancelled"), "m-quiet", "status__in=superseded,cancelled"),
+        ("adopted", _("Adopted late"), "hatch", "status__exact=committed&deferred=1"),
+        ("committed", _("Committed"), "m-commit", "status__exact=committed&deferred=0"),
+    )
+    series = [
+        charts.Series(label, paint, picture.bars("attempts", name))
+        for name, label, paint, _query in order
+    ]
+    urls = [changelist(ATTEMPTS, query) for *_rest, query in order]
+    chart = charts.stacked(picture.begins(), series, urls, step=picture.range.step)
+    data = {"chart": chart, "all_url": changelist(ATTEMPTS), "open": standing(picture)["running"]}
+    return Panel("attempts", "desk/parts/attempts.html", 20, data)
+
+
+def _ratio(picture: Picture) -> Panel:
+    counts = picture.counts("deferred")
+    adopted, ended = counts.get("adopted", 0), counts.get("ended", 0)
+    released = adopted + ended
+    tokens = picture.totals.get("attempts", {})
+    wasted = {name: tokens.get(name, 0) for name in ("failed", "lost", "ended")}
+    spent = sum(tokens.values())
+    lost = sum(wasted.values())
+    data = {
+        "adopted": adopted,
+        "released": released,
+        "percent": round(100 * adopted / released) if released else None,
+        "ended": ended,
+        "adopted_width": round(1000 * adopted / released, 1) if released else 0,
+        "ended_width": round(1000 * ended / released, 1) if released else 0,
+        "adopted_url": changelist(ATTEMPTS, "status__exact=committed&deferred=1"),
+        "released_url": changelist(ATTEMPTS, "deferred=1"),
+        "wasted": domain.amount(lost),
+        "spent": domain.amount(spent),
+        "share": f"{100 * lost / spent:.1f}" if spent else None,
+        "wasted_url": changelist(ATTEMPTS, "spent_in_vain=1"),
+        "parts": [
+            (domain.amount(count), label)
+            for name, label in (
+                ("failed", _("failed")),
+                ("lost", _("lost")),
+                ("ended", _("superseded, cancelled")),
+            )
+            if (count := wasted[name])
+        ],
+    }
+    return Panel("ratio", "desk/parts/ratio.html", 30, data)
+
+
+def _streaks(picture: Picture) -> Panel:
+    rows = []
+    for state in streaks(picture)[:SHOWN]:
+        until: datetime | None = state.cool_until  # type: ignore[attr-defined] # annotated
+        since: datetime | None = state.cool_since  # type: ignore[attr-defined] # annotated
+        left = None if until is None else (until - picture.now).total_seconds()
+        share = 0
+        if until is not None and since is not None and left is not None:
+            share = round(100 * left / max(1.0, (until - since).total_seconds()))
+        rows.append(
+            {
+                "state": state,
+                "cause": _cause(state),
+                "left": None if left is None else domain.duration(left),
+                "until": until,
+                "share": max(0, min(100, share)),
+                "is_alarm": state.streak >= STREAK_ALARM,
+            }
+        )
+    told = cooling(picture)
+    data = {
+        "rows": rows,
+        "count": told["streaking"],
+        "alarming": told["alarming"],
+        "alarm": STREAK_ALARM,
+        "all_url": changelist(STATES, "streak=1"),
+        "act_url": changelist(STATES),
+    }
+    return Panel("streaks", "desk/parts/streaks.html", 40, data)
+
+
+def _cause(state: Any) -> str:
+    words = (state.cause or "").replace("_", " ")
+    detail = (state.cause_detail or "").splitlines()
+    more = detail[0][:120] if detail else ""
+    told = f"{words}: {more}" if words and more else words or more
+    return f"{told} ({state.model})" if state.model and told else told
+
+
+def _cooldowns(picture: Picture) -> Panel:
+    told = cooling(picture)
+    kinds = told["kinds"]
+    rows = [
+        (
+            _("After a failure"),
+            _("ladder, up to an hour"),
+            kinds.get(CooldownKind.LADDER, 0),
+            changelist(COOLDOWNS, "active=1&kind__exact=ladder"),
+        ),
+        (
+            _("After a held turn, a loss"),
+            _("flat, about a minute"),
+            kinds.get(CooldownKind.FLAT, 0),
+            changelist(COOLDOWNS, "active=1&kind__exact=flat"),
+        ),
+        (
+            _("Breakers open"),
+            _("provider, or a session that does not shrink"),
+            told["provider"] + told["session"],
+            changelist(STATES, "breaker=1"),
+        ),
+        (_("Paused"), _("by an operator"), told["paused"], changelist(STATES, "paused=1")),
+    ]
+    data = {"rows": rows, "all_url": changelist(COOLDOWNS, "active=1")}
+    return Panel("cooldowns", "desk/parts/cooldowns.html", 50, data)
+
+
+# --- Needs ----------------------------------------------------------------------------------------
+
+
+def needs(picture: Picture) -> Iterator[Need]:
+    """Sessions that fail in a row, delayed turns, attempts that nobody claims."""
+    yield from _streak_need(picture)
+    if over := picture.counts("holds").get("over", 0):
+        yield Need(
+            Level.BAD,
+            ngettext(
+                "%(n)d turn was delayed by compaction.",
+                "%(n)d turns were delayed by compaction.",
+                over,
+            )
+            % {"n": over},
+            _("They waited longer than the budget of %(budget)s s.")
+            % {"budget": f"{settings.HERMES_TURN_HOLD_SECONDS:g}"},
+            [Link(_("Show them"), changelist(ATTEMPTS, "over=1"))],
+        )
+    age = standing(picture)["oldest_age"]
+    if age is not None and age > turns.LATE:
+        yield Need(
+            Level.WARN,
+            _("Compaction waits."),
+            _("Its oldest attempt is %(age)s old and not begun. Turns go on without summaries.")
+            % {"age": domain.duration(age)},
+            [Link(_("Show the queue"), changelist(ATTEMPTS, "status__exact=queued"))],
+        )
+
+
+def _streak_need(picture: Picture) -> Iterator[Need]:
+    rows = streaks(picture)
+    long = [row for row in rows if row.streak >= STREAK_ALARM]
+    if not long and len(rows) < 5:
+        return
+    causes: dict[str, int] = {}
+    for row in rows:
+        causes[_cause(row)] = causes.get(_cause(row), 0) + 1
+    cause, shared = max(causes.items(), key=lambda item: item[1])
+    if not long and shared < 5:
+        return
+    count = cooling(picture)["alarming"] or cooling(picture)["streaking"]
+    first = min((row.failed_at for row in rows if row.failed_at), default=None)  # type: ignore[attr-defined] # annotated
+    why = [
+        _("Last cause: %(cause)s.") % {"cause": cause} if cause else "",
+        _("Last failure %(age)s ago.")
+        % {"age": domain.duration((picture.now - first).total_seconds())}
+        if first
+        else "",
+        _("Their turns run; their contexts are not shortened."),
+    ]
+    yield Need(
+        Level.BAD,
+        ngettext(
+            "%(n)d session fails to be summarised, again and again.",
+            "%(n)d sessions fail to be summarised, again and again.",
+            count,
+        )
+        % {"n": count},
+        " ".join(part for part in why if part),
+        [
+            Link(_("Show the sessions"), changelist(STATES, "streak=1")),
+            Link(
+                _("Look at the models"),
+                changelist("sessions_app.modelendpoint", "role__exact=summary"),
+                is_primary=True,
+            ),
+        ],
+    )
+
+
+# --- Metrics --------------------------------------------------------------------------------------
+
+
+def metrics() -> Iterator[Metric]:
+    """Compaction now."""
+    picture = Picture(db_now(), domain.RANGES["1h"])
+    now, told = standing(picture), cooling(picture)
+    yield Metric("hermes_turns_held", "Turns that wait for a summary now.", now["held"])
+    for state in OPEN:
+        yield Metric(
+            "hermes_compaction_attempts_open",
+            "Open attempts, by state.",
+            now[state],
+            {"state": state},
+        )
+    for kind in CooldownKind:
+        yield Metric(
+            "hermes_cooldowns_active",
+            "Active cooldowns, by kind.",
+            told["kinds"].get(kind, 0),
+            {"kind": str(kind)},
+        )
+    yield Metric(
+        "hermes_streak_longest", "Failed attempts in a row, the longest.", told["longest"] or 0
+    )
+    yield Metric("hermes_streak_sessions", "Sessions whose last attempt failed.", told["streaking"])
+    yield Metric(
+        "hermes_breakers_open",
+        "Open breakers of sessions and providers.",
+        told["provider"] + told["session"],
+    )
+
+
+# --- The timeline of a session --------------------------------------------------------------------
+
+BARS: Final = {
+    "committed": "m-commit",
+    "failed": "m-bad",
+    "lost": "m-warn",
+    "running": "m-info",
+    "queued": "m-info",
+}
+
+
+def moments(session: Session) -> Iterator[Moment]:
+    """Attempts, holds and cooldowns of a session."""
+    rows = CompactionAttempt.objects.filter(session=session).order_by("-pk")
+    for attempt in rows.defer("text", "focus", "detail")[:200]:
+        yield from _of_attempt(attempt)
+    for cooldown in Cooldown.objects.filter(session=session).order_by("-pk")[:200]:
+        seconds = (cooldown.until - cooldown.created_at).total_seconds()
+        facts = [_("attempt %(pk)s") % {"pk": cooldown.attempt_id}]
+        if cooldown.cleared_at is not None:
+            facts.append(_("cleared early"))
+        yield Moment(
+            at=cooldown.created_at,
+            until=cooldown.cleared_at or cooldown.until,
+            kind="cooldown",
+            title=_("Cooldown (%(kind)s): %(reason)s")
+            % {"kind": cooldown.kind, "reason": cooldown.reason.replace("_", " ")},
+            facts=facts,
+            tone="warn",
+            side=domain.duration(seconds),
+            subject=f"cooldown:{cooldown.pk}",
+            bar="m-cool",
+        )
+
+
+def _of_attempt(attempt: CompactionAttempt) -> Iterator[Moment]:
+    is_adopted = attempt.status == "committed" and attempt.hold_released_at is not None
+    yield Moment(
+        at=attempt.opened_at,
+        until=attempt.finished_at,
+        kind="attempt",
+        title=_("Attempt %(pk)s opened: %(trigger)s")
+        % {"pk": attempt.pk, "trigger": attempt.trigger},
+        facts=[
+            _("watermark %(n)s") % {"n": attempt.watermark}
+            if attempt.watermark is not None
+            else _("not fenced"),
+            _("generation %(n)s") % {"n": attempt.generation},
+            *([attempt.model_name] if attempt.model_name else []),
+        ],
+        subject=f"attempt:{attempt.pk}",
+        bar="hatch" if is_adopted else BARS.get(attempt.status, "m-quiet"),
+    )
+    if attempt.hold_started_at is not None:
+        until = attempt.hold_released_at or attempt.finished_at
+        yield Moment(
+            at=attempt.hold_started_at,
+            until=until,
+            kind="hold",
+            title=_("Turn %(turn)s held for attempt %(pk)s")
+            % {"turn": attempt.held_turn_id, "pk": attempt.pk},
+            facts=[
+                _("released at the budget; the attempt went on")
+                if attempt.hold_released_at
+                else _("until the attempt ended")
+            ],
+            side=domain.duration((until - attempt.hold_started_at).total_seconds())
+            if until
+            else _("now"),
+            subject=f"attempt:{attempt.pk}",
+            bar="m-quiet",
+        )
+    if attempt.finished_at is None:
+        return
+    took = domain.duration((attempt.finished_at - attempt.opened_at).total_seconds())
+    facts = [_("after %(time)s") % {"time": took}]
+    spent = attempt.prompt_tokens + attempt.completion_tokens
+    if spent:
+        facts.append(_("%(n)s tokens spent") % {"n": domain.amount(spent)})
+    if attempt.status == "committed":
+        facts.append(
+            _("%(before)s → %(after)s tokens")
+            % {
+                "before": domain.amount(attempt.before_tokens),
+                "after": domain.amount(attempt.after_tokens),
+            }
+        )
+    if attempt.reason:
+        facts.append(attempt.reason.replace("_", " "))
+    yield Moment(
+        at=attempt.finished_at,
+        kind="attempt",
+        title=_("Attempt %(pk)s %(status)s") % {"pk": attempt.pk, "status": attempt.status},
+        facts=facts,
+        tone={"committed": "ok", "failed": "bad", "lost": "warn"}.get(attempt.status, ""),
+        side=_("adopted late") if is_adopted else "",
+        subject=f"attempt:{attempt.pk}",
+        order=1,
+    )
+
+
+SOURCE: Final = Source(
+    "compaction",
+    events=events,
+    panels=panels,
+    needs=needs,
+    metrics=metrics,
+    moments=moments,
+    figures=("attempts", "attempt_reasons", "deferred", "holds"),
+)

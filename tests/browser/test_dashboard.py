@@ -1,0 +1,223 @@
+"""The dashboard in a browser: readable for everybody, live, still while nobody looks.
+
+With ``TEST_PICTURES`` set to a folder, pages are kept there as pictures.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from compression_app import fence
+from compression_app.domain import AttemptStatus, Reason
+from compression_app.models import CompactionAttempt, CompressionState, Cooldown
+from hermes.dashboard import domain, rollups
+from hermes.dashboard.models import CheckResult, Heartbeat, Rollup, RollupMark
+from hermes.lib.db import DbNow, db_now
+from sessions_app.models import Periodic
+from tests import factories
+from tests.browser.conftest import OpenTab
+from tests.browser.test_look import serious
+from tests.dashboard.conftest import attempt, small_model
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.django_db(transaction=True)]
+
+FOLDER = os.environ.get("TEST_PICTURES")
+SIZES = [(1440, 900), (390, 844)]
+
+
+@pytest.fixture
+def admin():
+    return factories.person("rosa.l", is_staff=True, is_superuser=True)
+
+
+@pytest.fixture
+def alive():
+    """The processes of a larger installation, for as long as a test takes."""
+    later = DbNow() + timedelta(minutes=5)
+    for kind, queues, host in (
+        ("web", "", "b"),
+        ("beat", "", "a"),
+        ("worker", "turns", "a"),
+        ("worker", "turns", "b"),
+        ("worker", "background", "a"),
+        ("worker", "background", "b"),
+    ):
+        Heartbeat.objects.create(
+            owner=f"{host}|x|{kind}{queues}|1", kind=kind, host=host, queues=queues, seen_at=later
+        )
+    Periodic.objects.update_or_create(
+        name="sweep", defaults={"last_run_at": later, "busy_until": None}
+    )
+    CheckResult.objects.create(name="invariants", at=DbNow() - timedelta(minutes=14))
+
+
+@pytest.fixture
+def a_day(alive):
+    """A day of an installation that people use; the numbers stand in its rollups."""
+    now = db_now()
+    RollupMark.objects.create(name="all", through=domain.floor(now, domain.SLOT))
+    rows: list[tuple[int, str, str, int, int]] = []
+    for hour in range(24):
+        busy = 0.35 + 0.65 * max(0.0, math.sin((hour - 3) / 24 * math.tau)) ** 0.8
+        rows += [
+            (hour, "turns", "completed", round(96 * busy), 0),
+            (hour, "turns", "cancelled", round(3 * busy), 0),
+            (hour, "turns", "failed", 1 if hour in (9, 17) else 0, 0),
+            (hour, "waits", "0.25", round(70 * busy), 0),
+            (hour, "waits", "0.5", round(22 * busy), 0),
+            (hour, "waits", "2", round(8 * busy), 0),
+            (hour, "attempts", "committed", round(14 * busy), round(118_000 * busy)),
+            (hour, "attempts", "adopted", 1 if hour % 3 == 1 else 0, 9_000),
+            (hour, "attempts", "ended", 1 if hour % 4 == 2 else 0, 2_400),
+            (hour, "deferred", "adopted", 1 if hour % 3 == 1 else 0, 0),
+            (hour, "deferred", "ended", 1 if hour == 13 else 0, 0),
+            *((hour, "holds", str(n), (hour * 7 + n * 3) % 11 // (4 + n), 0) for n in range(10)),
+            (hour, "holds", "released", 1 if hour % 3 == 1 else 0, 0),
+        ]
+    begin = domain.floor(now, domain.HOUR) - timedelta(hours=23)
+    Rollup.objects.bulk_create(
+        Rollup(
+            width=domain.HOUR,
+            at=begin + timedelta(hours=hour),
+            figure=figure,
+            label=label,
+            count=count,
+            total=total,
+        )
+        for hour, figure, label, count, total in rows
+        if count
+    )
+
+
+@pytest.fixture
+def unwell(a_day):
+    """… in which the summary model refuses its key, and a worker is gone."""
+    small_model()
+    for streak in (4, 3, 3, 1):
+        made = attempt()
+        CompactionAttempt.objects.filter(pk=made.pk).update(
+            detail="authentication: the key was refused (401)", model_name="small-7b"
+        )
+        fence.end(made.pk, made.session_id, AttemptStatus.FAILED, Reason.PROVIDER)
+        CompressionState.objects.filter(session=made.session_id).update(streak=streak)
+    Cooldown.objects.update(until=DbNow() + timedelta(minutes=21), created_at=DbNow())
+    past = DbNow() - timedelta(minutes=12)
+    Heartbeat.objects.filter(host="b", queues="background").update(seen_at=past)
+    now = domain.floor(db_now(), domain.HOUR)
+    Rollup.objects.update_or_create(
+        width=domain.HOUR,
+        at=now,
+        figure="attempts",
+        label="failed",
+        defaults={"count": 18, "total": 36_400},
+    )
+
+
+def desk(tab: OpenTab, admin, path: str = "/admin/", **how):
+    """A tab at the desk."""
+    opened = tab(admin, **how)
+    opened.page.goto(opened.origin + path)
+    return opened
+
+
+def keep(page, name: str) -> None:
+    if FOLDER:
+        page.screenshot(path=str(Path(FOLDER) / f"{name}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
+@pytest.mark.parametrize("state", ["healthy", "unwell"])
+def test_everybody_can_read_it(request, web, tab: OpenTab, admin, state: str, size, dark: bool):
+    request.getfixturevalue("a_day" if state == "healthy" else "unwell")
+    opened = desk(tab, admin, width=size[0], height=size[1], dark=dark, bypass_csp=True)
+    page = opened.page
+    opened.until("document.querySelector('#live').dataset.state === 'live'")
+    level = page.get_attribute("[data-part=verdict]", "data-level")
+    theme = "dark" if dark else "light"
+    keep(page, f"dashboard-{state}-{theme}-{size[0]}")
+
+    assert level == ("ok" if state == "healthy" else "bad")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious(page) == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
+def test_everybody_can_read_a_timeline(web, tab: OpenTab, admin, unwell, size, dark: bool):
+    session = CompressionState.objects.filter(streak=4).first().session_id
+    path = f"/admin/desk/sessions/{session}/"
+    opened = desk(tab, admin, path, width=size[0], height=size[1], dark=dark, bypass_csp=True)
+    theme = "dark" if dark else "light"
+    keep(opened.page, f"timeline-{theme}-{size[0]}")
+
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious(opened.page) == []
+
+
+def test_it_is_live_and_nothing_on_it_is_refused(web, tab: OpenTab, admin, a_day):
+    opened = desk(tab, admin)
+    opened.until("document.querySelector('#verdict').textContent === 'All well.'")
+    past = DbNow() - timedelta(minutes=12)
+    Heartbeat.objects.filter(queues="turns").update(seen_at=past)
+    opened.until("document.querySelector('#verdict').textContent !== 'All well.'")
+    assert "No worker takes the queue" in opened.page.inner_text(".needs")
+
+
+def test_what_has_the_focus_stays(web, tab: OpenTab, admin, unwell):
+    opened = desk(tab, admin)
+    page = opened.page
+    page.focus("[data-part=streaks] button")
+    page.evaluate("document.activeElement.dataset.mine = '1'")
+    CompressionState.objects.filter(streak=4).update(streak=9)
+    before = page.inner_text("#live [data-live-time]")
+    opened.until(f"document.querySelector('#live [data-live-time]').textContent !== '{before}'")
+    opened.until(f"document.querySelector('#live [data-live-time]').textContent !== '{before}'")
+    assert page.evaluate("document.activeElement.dataset.mine") == "1"
+    page.evaluate("document.activeElement.blur()")
+    opened.until("document.querySelector('[data-part=streaks]').textContent.includes('9')")
+
+
+def test_a_page_that_nobody_sees_asks_for_nothing_and_says_so(web, tab: OpenTab, admin, a_day):
+    opened = desk(tab, admin)
+    page = opened.page
+    opened.until("document.querySelector('#live').dataset.state === 'live'")
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    opened.until("document.querySelector('#live').textContent.includes('Paused while hidden')")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(4_500)  # two rounds of an open page
+    assert asked == []
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    opened.until("document.querySelector('#live').dataset.state === 'live'")
+    assert any("/admin/desk/live/" in url for url in asked)
+
+
+def test_it_can_be_paused_by_hand(web, tab: OpenTab, admin, a_day):
+    opened = desk(tab, admin)
+    opened.page.click("#live button")
+    opened.until("document.querySelector('#live').textContent.includes('Paused by you')")
+    assert opened.page.get_attribute("#live button", "aria-pressed") == "true"
+
+
+def test_retry_now_leads_to_the_question_for_a_reason(web, tab: OpenTab, admin, unwell):
+    opened = desk(tab, admin)
+    opened.page.click("[data-part=streaks] button[value=retry_now] >> nth=0")
+    opened.page.wait_for_selector("textarea[name=reason]")
+    assert "1 row" in opened.page.inner_text("body")
+
+
+def test_the_rollups_of_this_file_are_those_of_the_product(a_day):
+    picture = rollups.picture(db_now(), domain.RANGES["24h"])
+    assert sum(picture.counts("attempts").values()) > 100

@@ -1,0 +1,82 @@
+"""Operators, and installations that are well or not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.utils import timezone
+
+from compression_app import fence, intake
+from compression_app.domain import AttemptStatus, Reason
+from compression_app.models import CompactionAttempt, CompressionState
+from hermes.dashboard import heartbeats
+from hermes.dashboard.models import Heartbeat
+from hermes.lib.db import DbNow
+from sessions_app import intake as sessions
+from sessions_app.models import Periodic
+from tests import factories
+from tests.compression.conftest import session_over_mark
+
+
+@pytest.fixture
+def operator(client):
+    """Staff who may see the desk and every list."""
+    user = factories.person("operator", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client.force_login(user)
+    return user
+
+
+@pytest.fixture
+def alive(db):
+    """Every process of the product has just told that it lives, and a sweep has just run."""
+    for kind, queues in (
+        ("web", ""),
+        ("beat", ""),
+        ("worker", "turns"),
+        ("worker", "background"),
+    ):
+        Heartbeat.objects.create(
+            owner=f"host|boot|{kind}{queues}|1", kind=kind, host="host", queues=queues
+        )
+    Periodic.objects.create(name="sweep", last_run_at=timezone.now())
+
+
+def gone(kind: str, queues: str = "") -> None:
+    """A process of a kind was not seen for a while."""
+    past = DbNow() - heartbeats.GONE - timedelta(seconds=5)
+    assert Heartbeat.objects.filter(kind=kind, queues=queues).update(seen_at=past)
+
+
+def small_model() -> None:
+    """A chat model whose window is soon full."""
+    sessions.register_endpoint(
+        name="small",
+        base_url="http://127.0.0.1:9/v1",
+        api_key="k",
+        model="m",
+        window=8_000,
+        role="chat",
+    )
+
+
+def attempt() -> CompactionAttempt:
+    """An open attempt in a session of its own."""
+    state = session_over_mark()
+    made = intake.request_compaction(session_id=state.turn.session_id, trigger="manual")
+    assert isinstance(made, CompactionAttempt)
+    return made
+
+
+def failed(streak: int = 1) -> CompactionAttempt:
+    """An attempt that failed as the last of so many."""
+    made = attempt()
+    CompactionAttempt.objects.filter(pk=made.pk).update(
+        prompt_tokens=900, completion_tokens=100, model_name="m"
+    )
+    fence.end(made.pk, made.session_id, AttemptStatus.FAILED, Reason.STALLED)
+    CompressionState.objects.filter(session=made.session_id).update(streak=streak)
+    made.refresh_from_db()
+    return made

@@ -1,0 +1,172 @@
+"""The dashboard: few queries, true numbers, links to what is behind them, strict policy."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from compression_app import fence
+from hermes.dashboard import sweeps
+from hermes.dashboard.models import CheckResult, Heartbeat
+from hermes.lib.db import DbNow
+from sessions_app.models import History, Periodic, Turn
+from tests import factories, states
+
+from .conftest import attempt, failed, gone, small_model
+from .test_rollups import up_to_now
+
+pytestmark = pytest.mark.django_db
+
+
+def page(client, query: str = "") -> str:
+    response = client.get(f"/admin/{query}")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def verdict(text: str) -> tuple[str, str]:
+    level = re.search(r'data-part="verdict" data-level="(\w+)"', text)[1]
+    return level, re.search(r'<h2 id="verdict">(.*?)</h2>', text)[1]
+
+
+@pytest.mark.usefixtures("alive", "operator")
+class TestWell:
+    def test_all_well(self, client):
+        assert verdict(page(client)) == ("ok", "All well.")
+
+    @pytest.mark.parametrize("query", ["", "?range=1h", "?range=7d&tz=local", "?range=30d"])
+    def test_it_opens_with_few_queries(self, client, query):
+        small_model()
+        states.fresh()
+        for _ in range(3):
+            failed(streak=2)
+        up_to_now()
+        with CaptureQueriesContext(connection) as queries:
+            page(client, query)
+        assert len(queries) <= 20, [each["sql"][:80] for each in queries]
+
+    def test_its_policy_lets_no_expression_be_evaluated(self, client):
+        for url in ("/admin/", "/admin/desk/live/"):
+            policy = client.get(url)["Content-Security-Policy"]
+            assert "unsafe" not in policy
+        assert "unsafe-eval" in client.get("/admin/sessions_app/turn/")["Content-Security-Policy"]
+
+    def test_the_live_parts_are_those_of_the_page(self, client):
+        whole, parts = page(client), client.get("/admin/desk/live/").content.decode()
+        names = re.findall(r'data-part="(\w+)"', parts)
+        assert re.findall(r'data-part="(\w+)"', whole) == names
+        assert {"verdict", "health", "turns", "attempts", "streaks", "cooldowns"} <= set(names)
+
+    def test_every_link_leads_to_a_page(self, client):
+        small_model()
+        failed(streak=3)
+        up_to_now()
+        text = page(client)
+        links = set(re.findall(r'href="(/admin/[^"]+)"', text))
+        assert len(links) > 25
+        for link in links:
+            assert client.get(link.replace("&amp;", "&")).status_code == 200, link
+
+    def test_numbers_are_true_and_lead_to_their_rows(self, client):
+        small_model()
+        failed(streak=2)
+        fence.hold(attempt().pk, 1, attempt().session_id)
+        state = states.queued()
+        up_to_now()
+        text = page(client)
+
+        assert "1,000" in text
+        assert "stalled" in text
+        queued = client.get("/admin/sessions_app/turn/?status__exact=queued").context["cl"]
+        assert [row.pk for row in queued.queryset] == [state.turn.pk]
+
+
+@pytest.mark.usefixtures("alive", "operator")
+class TestUnwell:
+    def test_a_worker_that_is_gone(self, client):
+        gone("worker", "turns")
+        text = page(client)
+        assert verdict(text) == ("bad", "One thing needs you.")
+        assert "No worker takes the queue “turns”." in text
+
+    def test_one_of_two_workers(self, client):
+        gone("worker", "turns")
+        Heartbeat.objects.create(owner="b|b|1|1", kind="worker", host="b", queues="turns")
+        text = page(client)
+        assert verdict(text)[0] == "warn"
+        assert "A worker of the queue “turns” is gone." in text
+
+    def test_a_process_that_is_gone_for_good_is_waited_for_no_more(self, client, operator):
+        Heartbeat.objects.create(owner="b|b|1|1", kind="web", host="b")
+        lives, lost = Heartbeat.objects.get(host="b"), Heartbeat.objects.get(queues="turns")
+        gone("worker", "turns")
+        operator.user_permissions.add(Permission.objects.get(codename="delete_heartbeat"))
+        data = {
+            "action": "forget",
+            "_selected_action": [lives.pk, lost.pk],
+            "reason": "The second host is switched off.",
+        }
+        client.post("/admin/dashboard/heartbeat/", data)
+        assert list(Heartbeat.objects.filter(pk__in=[lives.pk, lost.pk])) == [lives]
+        assert History.objects.get(to="forget").actor == "operator"
+
+    def test_sessions_that_fail_in_a_row(self, client):
+        small_model()
+        failed(streak=3)
+        text = page(client)
+        assert verdict(text)[0] == "bad"
+        assert "1 session fails to be summarised" in text
+
+    def test_messages_that_wait(self, client):
+        state = states.queued()
+        Turn.objects.filter(pk=state.turn.pk).update(created_at=DbNow() - timedelta(seconds=200))
+        text = page(client)
+        assert "1 message waits for its turn." in text
+        assert verdict(text)[0] == "bad"
+
+    def test_no_sweep(self, client):
+        Periodic.objects.update(last_run_at=DbNow() - timedelta(seconds=600))
+        assert "No sweep runs." in page(client)
+
+    def test_no_broker(self, client, settings):
+        settings.REDIS_URL = "redis://127.0.0.1:1"
+        assert "The broker does not answer." in page(client)
+
+    def test_broken_invariants(self, client):
+        CheckResult.objects.create(name="invariants", violations=1, detail="I-17 session 4: …")
+        text = page(client)
+        assert "Rows break their invariants." in text
+        assert "I-17 session 4" in text
+
+    def test_a_check_finds_what_is_broken(self, client, allow_errors):
+        state = states.fresh()
+        state.turn = Turn.objects.get(chat=state.chat)
+        type(state.turn.session).objects.update(last_seq=99)
+        assert sweeps.check(force=True) > 0
+        assert "Rows break their invariants." in page(client)
+
+
+def test_an_empty_installation_says_so(client, operator):
+    text = page(client)
+    for word in ("Nothing was summarised", "No session fails in a row", "No turn ended"):
+        assert word in text
+
+
+def test_staff_without_the_permission_get_the_plain_index(client):
+    client.force_login(factories.person("staff", is_staff=True))
+    index = client.get("/admin/")
+    assert b"data-part" not in index.content
+    assert "unsafe-eval" in index["Content-Security-Policy"]  # unfold's page needs it
+    assert client.get("/admin/desk/live/").status_code == 403
+
+
+def test_others_get_nothing(client):
+    assert client.get("/admin/").status_code == 302
+    client.force_login(factories.person("someone"))
+    for url in ("/admin/", "/admin/desk/live/", "/admin/desk/sessions/1/"):
+        assert client.get(url).status_code == 302

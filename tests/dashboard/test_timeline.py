@@ -1,0 +1,99 @@
+"""The timeline of a session: in order, complete, silent about what was said."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from compression_app import fence, intake
+from sessions_app.models import History, Session
+from tests import factories, states
+
+from .conftest import attempt, failed, small_model
+
+pytestmark = pytest.mark.django_db
+SECRET = "the secret that somebody said"
+
+
+def lines(client, session_id: int, query: str = "?order=oldest") -> list[str]:
+    response = client.get(f"/admin/desk/sessions/{session_id}/{query}")
+    assert response.status_code == 200
+    assert SECRET not in response.content.decode()
+    return re.findall(r"<h4>(.*?)</h4>", response.content.decode())
+
+
+def test_turns_holds_attempts_cooldowns_and_operators_stand_in_order(client, operator):
+    small_model()
+    made = attempt()
+    fence.hold(made.pk, 7, made.session_id)
+    fence.release(made.pk, made.session_id)
+    fence.end(made.pk, made.session_id, "failed", "stalled")
+    intake.clear_for_operator(session_id=made.session_id, actor="rosa", reason="the key is new")
+    told = lines(client, made.session_id)
+
+    assert sum("Turn" in line and "completed" in line for line in told) == 3
+    order = [
+        f"Attempt {made.pk} opened: manual",
+        f"Turn 7 held for attempt {made.pk}",
+        f"Attempt {made.pk} failed",
+        next(line for line in told if line.startswith("Cooldown")),
+        "cooldown cleared",
+    ]
+    places = [told.index(line) for line in order]
+    assert places == sorted(places)
+    assert lines(client, made.session_id, "") == told[::-1]
+
+
+def test_a_kind_alone(client, operator):
+    small_model()
+    made = failed()
+    told = lines(client, made.session_id, "?kind=attempt")
+    assert told == [f"Attempt {made.pk} failed", f"Attempt {made.pk} opened: manual"]
+
+
+def test_the_texts_of_people_are_not_in_it(client, operator):
+    state = states.fresh()
+    turn = factories.say(state.chat, SECRET)
+    type(state.chat).objects.update(title=SECRET, draft=SECRET)
+    assert lines(client, turn.session_id)
+
+
+def test_it_needs_a_permission_of_its_own(client):
+    state = states.fresh()
+    session = Session.objects.get(chat=state.chat)
+    staff = factories.person("staff", is_staff=True)
+    client.force_login(staff)
+    assert client.get(f"/admin/desk/sessions/{session.pk}/").status_code == 403
+    staff.user_permissions.add(Permission.objects.get(codename="view_timeline"))
+    assert client.get(f"/admin/desk/sessions/{session.pk}/").status_code == 200
+    assert client.get("/admin/desk/sessions/999999/").status_code == 404
+
+
+class TestExport:
+    def test_it_needs_a_permission_of_its_own(self, client, operator):
+        session = Session.objects.get(chat=states.fresh().chat)
+        assert client.post(f"/admin/desk/sessions/{session.pk}/export/").status_code == 403
+        assert client.get(f"/admin/desk/sessions/{session.pk}/export/").status_code == 405
+        assert not History.objects.filter(to="export").exists()
+
+    def test_it_holds_no_names_no_reasons_and_no_secrets_and_is_recorded(self, client, operator):
+        operator.user_permissions.add(Permission.objects.get(codename="export_timeline"))
+        small_model()
+        made = attempt()
+        fence.end(made.pk, made.session_id, "failed", "stalled")
+        intake.clear_for_operator(
+            session_id=made.session_id, actor="rosa", reason=f"because of {SECRET}"
+        )
+        response = client.post(f"/admin/desk/sessions/{made.session_id}/export/")
+        told = json.loads(response.content)
+
+        assert response["Content-Disposition"].startswith("attachment")
+        assert told["session"]["session"] == made.session_id
+        kinds = {each["kind"] for each in told["moments"]}
+        assert {"turn", "attempt", "cooldown", "operator"} <= kinds
+        for word in (SECRET, "rosa", made.session.chat.owner.username):
+            assert word not in response.content.decode()
+        assert History.objects.get(to="export").actor == "operator"
