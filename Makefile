@@ -9,6 +9,8 @@ AWAY := HERMES_VAR=build/var
 CHROMIUM := $(or $(HERMES_TEST_CHROMIUM),$(shell command -v chromium || command -v chromium-browser))
 MARKS := $(if $(CHROMIUM),,-m "not browser")
 ARGS ?=
+# Two at a time: one works off what starts processes, the other what only computes.
+BESIDE ?= -n 2 --dist loadgroup
 HIDDEN := ^
 
 help: ## Show these targets
@@ -24,7 +26,7 @@ run: ## Start everything; prints the address and the login
 
 test: setup ## The whole suite that needs no system package (ARGS="…" for pytest)
 	@$(if $(CHROMIUM),,echo "No chromium on this machine: the browser tests are left out.")
-	@$(PY) -m pytest $(MARKS) $(ARGS)
+	@$(PY) -m pytest $(BESIDE) $(MARKS) $(ARGS)
 	@$(if $(CHROMIUM),,echo "No chromium on this machine: the browser tests were left out.")
 
 test-fast: setup ## Only tests without browser, whole processes, races and faults

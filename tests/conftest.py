@@ -65,6 +65,21 @@ def _database_url() -> str:
     return f"postgresql://{user}:{password}@{host}:{port}/{told['NAME']}"
 
 
+# --- Side by side ---------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let no two tests that start processes, race or wait run beside each other.
+
+    With ``-n 2 --dist loadgroup`` one worker takes all of these, one after the other, and the other
+    one what only computes.
+    """
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("browser", "process", "race", "fault")):
+            item.add_marker(pytest.mark.xdist_group("whole"))
+
+
 # --- Errors --------------------------------------------------------------------------------------
 
 
