@@ -119,15 +119,15 @@ def facts_of(
     )
 
 
-def after_turn(*, session_id: int, window: int, size: int | None, has_summary: bool) -> None:
+def after_turn(*, session_id: int, window: int, size: int | None, built_on_id: int | None) -> None:
     """Note a turn's reading where a commit awaits one, and compact above the soft mark.
 
     Below the mark nothing is asked of the database.
     """
-    if has_summary and size is not None:
+    if built_on_id is not None and size is not None:
         awaited = CompressionState.objects.filter(session=session_id, awaited_mark__isnull=False)
         if awaited.exists():
-            fence.note_reading(session_id, size)
+            fence.note_reading(session_id, size, built_on_id=built_on_id)
     share = min(settings.HERMES_SOFT_MARK, settings.HERMES_HARD_MARK)
     if size is None or size >= domain.mark(window, share):
         request_compaction(session_id=session_id, trigger=Trigger.SOFT)
