@@ -144,6 +144,7 @@ def look(
             may_stand = reason is None and not ended and not moved
             fold = _folding(chat, session, cursor, is_whole=whole is not None, may_stand=may_stand)
             turns = [_held(turn, busy) for turn in turns]
+        is_measured = (ended or moved) and whole is None  # another model has another window
         if whole is not None and fold is not None:
             whole = {**whole, "preview": fold.preview}
         seen = Seen(
@@ -160,7 +161,7 @@ def look(
             busy=busy,
             queue=[] if session is None else queue(session.pk),
             chat_part=chat_part(chat) if moved else None,
-            meter=metering.meter(chat, session) if ended and whole is None and session else None,
+            meter=metering.meter(chat, session) if is_measured and session is not None else None,
             fold=fold,
         )
         return Seen(**{**vars(seen), "htmls": _htmls(chat, seen, cursor)}) if cursor.html else seen

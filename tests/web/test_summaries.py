@@ -15,7 +15,7 @@ from hermes.web.templatetags.chat import tokens
 from sessions_app import intake as sessions
 from sessions_app import runner, transcript
 from sessions_app.domain import Refused
-from sessions_app.models import Chat, Message, Session, Summary
+from sessions_app.models import Chat, Message, ModelEndpoint, Session, Summary
 from tests import factories
 from tests.compression.conftest import newest_attempt, session_over_mark, until
 from tests.scripted.behaviour import Behaviour
@@ -406,6 +406,14 @@ def test_the_meter_has_marks(over):
     html = fragments.meter_html(told)
     assert html.count("m-mark") == 2
     assert 'data-act="fold"' in html
+
+
+def test_the_meter_follows_the_model_of_the_chat(over):
+    told = Told(over.chat)
+    large = ModelEndpoint.objects.create(name="large", kind="offline", window=100_000)
+    sessions.choose_endpoint(**over.who, endpoint_id=large.pk)
+    (meter,) = [frame for frame in told.look() if frame["type"] == "meter"]
+    assert meter["window"] == 100_000
 
 
 def test_a_breaker_is_told(over):
