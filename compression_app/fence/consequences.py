@@ -19,6 +19,7 @@ from compression_app.domain import (
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import domain as chats
+from sessions_app import transcript
 from sessions_app.models import Session, Summary
 
 from .rows import NO_LEASE, record, state_of, state_of_endpoint
@@ -158,4 +159,5 @@ def note_reading(session_id: int, reading: int, *, built_on_id: int) -> bool:
     state.ineffective = state.ineffective + 1 if is_above else 0
     state.awaited_mark = None
     state.save(update_fields=["ineffective", "awaited_mark"])
+    transcript.publish(session)  # a breaker that opens or closes is shown
     return is_above

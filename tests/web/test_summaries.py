@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
 from compression_app import domain, fence, intake
 from compression_app.domain import AttemptStatus, Reason, Trigger
@@ -421,6 +422,24 @@ def test_a_breaker_is_told(over):
         scope=f"session:{over.turn.session_id}", session_id=over.turn.session_id, ineffective=2
     )
     assert Told(over.chat).shown["compaction"]["reason"] == "breaker"
+
+
+def test_a_breaker_that_a_reading_opens_is_told_to_who_looks(over):
+    told = Told(over.chat)
+    with transaction.atomic():
+        locked = Session.objects.lock(over.turn.session_id)
+        draft = transcript.Draft(text="s", body="s", covers_through=0)
+        made = transcript.apply_summary(locked, draft, attempt_id=None, before=9, after=8)
+        transcript.publish(locked)
+    CompressionState.objects.create(
+        scope=f"session:{locked.pk}", session_id=locked.pk, ineffective=1, awaited_mark=5
+    )
+    assert told.holds_the_same_as_a_new_page()
+    version = told.cursor.version
+    fence.note_reading(locked.pk, 9_999, built_on_id=made.pk)
+    assert session(over).version > version
+    assert told.holds_the_same_as_a_new_page()
+    assert told.shown["compaction"]["reason"] == "breaker"
 
 
 def test_a_summary_is_shown_with_its_parts(over, worker, client):
