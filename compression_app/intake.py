@@ -104,7 +104,8 @@ def facts_of(
         now=db_now(),
         size=transcript.context_tokens(session) + incoming,
         mark=domain.mark(window, share),
-        is_over_messages=session.live_count >= settings.HERMES_MESSAGE_LIMIT,
+        is_over_messages=session.live_count >= settings.HERMES_MESSAGE_LIMIT
+        or (is_soft and session.left_out > 0),
         compactable=compactable,
         is_ended=fence.is_closed(session),
         has_open=CompactionAttempt.objects.open().filter(session=session).exists(),
@@ -119,17 +120,20 @@ def facts_of(
     )
 
 
-def after_turn(*, session_id: int, window: int, size: int | None, built_on_id: int | None) -> None:
+def after_turn(
+    *, session_id: int, window: int, size: int | None, built_on_id: int | None, left_out: int = 0
+) -> None:
     """Note a turn's reading where a commit awaits one, and compact above the soft mark.
 
-    Below the mark nothing is asked of the database.
+    Messages that had no room in the request are reason enough, however small it was. Else nothing
+    is asked of the database below the mark.
     """
     if built_on_id is not None and size is not None:
         awaited = CompressionState.objects.filter(session=session_id, awaited_mark__isnull=False)
         if awaited.exists():
             fence.note_reading(session_id, size, built_on_id=built_on_id)
     share = min(settings.HERMES_SOFT_MARK, settings.HERMES_HARD_MARK)
-    if size is None or size >= domain.mark(window, share):
+    if size is None or left_out or size >= domain.mark(window, share):
         request_compaction(session_id=session_id, trigger=Trigger.SOFT)
 
 

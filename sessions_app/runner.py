@@ -266,6 +266,7 @@ def _finish(claimed: Claimed, step: Step) -> None:
         window=claimed.window,
         size=usage.prompt + usage.completion if usage is not None else None,
         built_on_id=step.built_on_id,
+        left_out=step.left_out,
     )
 
 

@@ -72,6 +72,7 @@ def apply_summary(
     )
     session.live_count -= count
     session.live_tokens -= size
+    session.left_out = max(0, session.left_out - count)  # the oldest had no room, and go first
     _point_at(session, made)
     rows.record(
         session,

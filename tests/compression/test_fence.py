@@ -284,6 +284,24 @@ class TestEnds:
             committed(session_id, before=before, after=after)
         assert CompressionState.objects.get(session=session_id).ineffective == 1
 
+    def test_messages_that_had_no_room_open_an_attempt(self):
+        """One that is larger than the rest together leaves a request far below the mark."""
+        state = states.long_chat()
+        session = Session.objects.filter(pk=state.turn.session_id)
+        size = {"session_id": state.turn.session_id, "window": 2_000, "size": 100}
+        session.update(reading_tokens=100, reading_live=session.get().live_tokens)
+        intake.after_turn(**size, built_on_id=None)
+        assert not CompactionAttempt.objects.exists()
+        session.update(left_out=2)
+        intake.after_turn(**size, built_on_id=None, left_out=2)
+        assert CompactionAttempt.objects.get().trigger == "soft"
+
+    def test_what_had_no_room_is_covered_first(self):
+        state = states.running()
+        Session.objects.filter(pk=state.attempt.session_id).update(left_out=2)
+        commit(state)
+        assert state.session().left_out == 0
+
     def test_a_reading_on_an_older_summary_says_nothing(self):
         """R19, where there was a summary before: the answer was under way at the adoption."""
         state = states.running()
