@@ -127,11 +127,21 @@ def _note(state: CompressionState, attempt: CompactionAttempt, follows: domain.C
             state.ineffective = min(state.ineffective, domain.BREAKER_AT - 1)
             state.awaited_mark = attempt.mark or None
         else:
-            state.ineffective += 1
+            _count_ineffective(state)
             state.awaited_mark = None
     if follows.grew is not None:
         state.grew = state.grew + 1 if follows.grew else 0
-    state.save(update_fields=["streak", "ineffective", "grew", "awaited_mark"])
+    state.save(update_fields=["streak", "ineffective", "grew", "awaited_mark", "probe_at"])
+
+
+def _count_ineffective(state: CompressionState) -> None:
+    """One more commit that did not help.
+
+    No cooldown follows a commit, so where this opens the breaker the first probe has to wait too.
+    """
+    state.ineffective += 1
+    if state.ineffective == domain.BREAKER_AT:
+        state.probe_at = DbNow()
 
 
 def _open_provider_breaker(endpoint_id: int | None, seconds: float) -> None:
@@ -156,8 +166,11 @@ def note_reading(session_id: int, reading: int, *, built_on_id: int) -> bool:
     if state.awaited_mark is None or made.first() != built_on_id:
         return False
     is_above = reading >= state.awaited_mark
-    state.ineffective = state.ineffective + 1 if is_above else 0
+    if is_above:
+        _count_ineffective(state)
+    else:
+        state.ineffective = 0
     state.awaited_mark = None
-    state.save(update_fields=["ineffective", "awaited_mark"])
+    state.save(update_fields=["ineffective", "awaited_mark", "probe_at"])
     transcript.publish(session)  # a breaker that opens or closes is shown
     return is_above

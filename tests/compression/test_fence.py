@@ -265,6 +265,8 @@ class TestEnds:
             newest = summary_of(session_id)
             assert fence.note_reading(session_id, 10_000, built_on_id=newest)
             assert state_of.get().ineffective == count
+        refused = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert refused.reason == Reason.BREAKER  # no cooldown follows a commit: at once
         committed(session_id, before=1_000, after=100)
         assert state_of.get().ineffective == 1  # closed, until the reading says otherwise
         assert not fence.note_reading(session_id, 10, built_on_id=summary_of(session_id))
