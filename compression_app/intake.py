@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Exists, Max, OuterRef
 
 from hermes.lib.db import db_now, retrying
 from hermes.lib.hints import enqueue_on_commit
@@ -92,8 +92,11 @@ def facts_of(
     scopes = [EVERYTHING, f"endpoint:{0 if endpoint is None else endpoint.pk}"]
     above = {each.scope: each for each in CompressionState.objects.filter(scope__in=scopes)}
     provider = above.get(scopes[1])
+    later = Summary.objects.filter(
+        session=OuterRef("session"), created_at__gt=OuterRef("reverted_at")
+    )  # one that was adopted since: the context has another size, and nobody has undone that
     undone = (
-        Summary.objects.filter(session=session, reverted_at__isnull=False)
+        Summary.objects.filter(~Exists(later), session=session, reverted_at__isnull=False)
         .order_by("-reverted_at")
         .values_list("reverted_tokens", flat=True)
         .first()

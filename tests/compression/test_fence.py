@@ -14,6 +14,7 @@ from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.lib import hints
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Lease
+from sessions_app import intake as chats
 from sessions_app import transcript
 from sessions_app.models import History, ModelEndpoint, Session, Summary
 from sessions_app.transcript import Draft
@@ -285,6 +286,17 @@ class TestEnds:
         for before, after in ((1_000, 990), (1_000, 100), (1_000, 990)):
             committed(session_id, before=before, after=after)
         assert CompressionState.objects.get(session=session_id).ineffective == 1
+
+    def test_an_undo_is_not_fresh_any_more_once_another_summary_stands(self):
+        state = states.running()
+        session_id = state.attempt.session_id
+        commit(state)
+        chats.undo_summary(**state.who)
+        refused = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert refused.reason == Reason.UNDO_FRESH
+        committed(session_id, before=1_000, after=100)
+        made = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert isinstance(made, CompactionAttempt), made
 
     def test_messages_that_had_no_room_open_an_attempt(self):
         """One that is larger than the rest together leaves a request far below the mark."""
