@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Exists, Max, OuterRef
 
 from hermes.lib.db import db_now, retrying
 from hermes.lib.hints import enqueue_on_commit
@@ -92,8 +92,11 @@ def facts_of(
     scopes = [EVERYTHING, f"endpoint:{0 if endpoint is None else endpoint.pk}"]
     above = {each.scope: each for each in CompressionState.objects.filter(scope__in=scopes)}
     provider = above.get(scopes[1])
+    later = Summary.objects.filter(
+        session=OuterRef("session"), created_at__gt=OuterRef("reverted_at")
+    )  # one that was adopted since: the context has another size, and nobody has undone that
     undone = (
-        Summary.objects.filter(session=session, reverted_at__isnull=False)
+        Summary.objects.filter(~Exists(later), session=session, reverted_at__isnull=False)
         .order_by("-reverted_at")
         .values_list("reverted_tokens", flat=True)
         .first()
@@ -104,7 +107,8 @@ def facts_of(
         now=db_now(),
         size=transcript.context_tokens(session) + incoming,
         mark=domain.mark(window, share),
-        is_over_messages=session.live_count >= settings.HERMES_MESSAGE_LIMIT,
+        is_over_messages=session.live_count >= settings.HERMES_MESSAGE_LIMIT
+        or (is_soft and session.left_out > 0),
         compactable=compactable,
         is_ended=fence.is_closed(session),
         has_open=CompactionAttempt.objects.open().filter(session=session).exists(),
@@ -119,17 +123,20 @@ def facts_of(
     )
 
 
-def after_turn(*, session_id: int, window: int, size: int | None, has_summary: bool) -> None:
+def after_turn(
+    *, session_id: int, window: int, size: int | None, built_on_id: int | None, left_out: int = 0
+) -> None:
     """Note a turn's reading where a commit awaits one, and compact above the soft mark.
 
-    Below the mark nothing is asked of the database.
+    Messages that had no room in the request are reason enough, however small it was. Else nothing
+    is asked of the database below the mark.
     """
-    if has_summary and size is not None:
+    if built_on_id is not None and size is not None:
         awaited = CompressionState.objects.filter(session=session_id, awaited_mark__isnull=False)
         if awaited.exists():
-            fence.note_reading(session_id, size)
+            fence.note_reading(session_id, size, built_on_id=built_on_id)
     share = min(settings.HERMES_SOFT_MARK, settings.HERMES_HARD_MARK)
-    if size is None or size >= domain.mark(window, share):
+    if size is None or left_out or size >= domain.mark(window, share):
         request_compaction(session_id=session_id, trigger=Trigger.SOFT)
 
 

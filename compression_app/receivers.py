@@ -14,10 +14,21 @@ from .domain import Trigger
 
 @receiver(signals.turn_committed)
 def compact_if_due(
-    session_id: int, window: int, size: int | None, has_summary: bool, **_: Any
+    session_id: int,
+    window: int,
+    size: int | None,
+    built_on_id: int | None,
+    left_out: int = 0,
+    **_: Any,
 ) -> None:
     """After a turn: note its reading, and summarise in the background above the soft mark."""
-    intake.after_turn(session_id=session_id, window=window, size=size, has_summary=has_summary)
+    intake.after_turn(
+        session_id=session_id,
+        window=window,
+        size=size,
+        built_on_id=built_on_id,
+        left_out=left_out,
+    )
 
 
 @receiver(signals.turn_overflowed)

@@ -271,7 +271,8 @@ def _finish(claimed: Claimed, step: Step) -> None:
         turn_id=claimed.turn.pk,
         window=claimed.window,
         size=usage.prompt + usage.completion if usage is not None else None,
-        has_summary=step.built_on_id is not None,
+        built_on_id=step.built_on_id,
+        left_out=step.left_out,
     )
 
 

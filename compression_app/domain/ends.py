@@ -127,7 +127,7 @@ class Facts:
     now: datetime
     size: int  # tokens of the context
     mark: int  # tokens from which this trigger acts
-    is_over_messages: bool = False
+    is_over_messages: bool = False  # or, after a turn, some had no room in its request
     compactable: int = 0  # messages that would go into the summary
     is_ended: bool = False
     has_open: bool = False

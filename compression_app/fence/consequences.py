@@ -19,7 +19,8 @@ from compression_app.domain import (
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.lib.db import DbNow, db_now, retrying
 from sessions_app import domain as chats
-from sessions_app.models import Session
+from sessions_app import transcript
+from sessions_app.models import Session, Summary
 
 from .rows import NO_LEASE, record, state_of, state_of_endpoint
 
@@ -119,11 +120,28 @@ def _note(state: CompressionState, attempt: CompactionAttempt, follows: domain.C
     if follows.streak is not None:
         state.streak = follows.streak
     if follows.is_effective is not None:
-        state.ineffective = 0 if follows.is_effective else state.ineffective + 1
-        state.awaited_mark = attempt.mark or None
+        if state.awaited_mark is not None:
+            state.ineffective = 0  # no reading came of the commit before: it counts as one of use
+        if follows.is_effective:
+            # The next reading may still count it, and then in a row with those before.
+            state.ineffective = min(state.ineffective, domain.BREAKER_AT - 1)
+            state.awaited_mark = attempt.mark or None
+        else:
+            _count_ineffective(state)
+            state.awaited_mark = None
     if follows.grew is not None:
         state.grew = state.grew + 1 if follows.grew else 0
-    state.save(update_fields=["streak", "ineffective", "grew", "awaited_mark"])
+    state.save(update_fields=["streak", "ineffective", "grew", "awaited_mark", "probe_at"])
+
+
+def _count_ineffective(state: CompressionState) -> None:
+    """One more commit that did not help.
+
+    No cooldown follows a commit, so where this opens the breaker the first probe has to wait too.
+    """
+    state.ineffective += 1
+    if state.ineffective == domain.BREAKER_AT:
+        state.probe_at = DbNow()
 
 
 def _open_provider_breaker(endpoint_id: int | None, seconds: float) -> None:
@@ -136,17 +154,23 @@ def _open_provider_breaker(endpoint_id: int | None, seconds: float) -> None:
 
 @retrying
 @transaction.atomic
-def note_reading(session_id: int, reading: int) -> bool:
+def note_reading(session_id: int, reading: int, *, built_on_id: int) -> bool:
     """After a commit: whether the next reading is still above the mark that opened it.
 
-    Such a commit did not help; two in a row open the breaker.
+    Such a commit did not help; two in a row open the breaker. Only a request that was built on what
+    was committed says so: an answer that was under way before says nothing.
     """
     session = Session.objects.lock(session_id)
     state = state_of(session)
-    if state.awaited_mark is None:
+    made = Summary.objects.filter(session=session).order_by("-pk").values_list("pk", flat=True)
+    if state.awaited_mark is None or made.first() != built_on_id:
         return False
     is_above = reading >= state.awaited_mark
-    state.ineffective = state.ineffective + 1 if is_above else 0
+    if is_above:
+        _count_ineffective(state)
+    else:
+        state.ineffective = 0
     state.awaited_mark = None
-    state.save(update_fields=["ineffective", "awaited_mark"])
+    state.save(update_fields=["ineffective", "awaited_mark", "probe_at"])
+    transcript.publish(session)  # a breaker that opens or closes is shown
     return is_above

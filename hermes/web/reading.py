@@ -156,6 +156,7 @@ def look(
             }
             preview = None if fold is None else fold.preview
             whole = {**whole, **told, "preview": preview}
+        is_measured = (ended or moved) and whole is None  # another model has another window
         seen = Seen(
             chat=chat.pk,
             session=None if session is None else session.pk,
@@ -170,7 +171,7 @@ def look(
             busy=busy,
             queue=[] if session is None else queue(session.pk),
             chat_part=chat_part(chat) if moved else None,
-            meter=metering.meter(chat, session) if ended and whole is None and session else None,
+            meter=metering.meter(chat, session) if is_measured and session is not None else None,
             fold=fold,
             tasks=tasks,
         )

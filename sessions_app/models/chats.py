@@ -94,8 +94,13 @@ class SessionQuerySet(LockingQuerySet["Session"]):
 
     def lock_with_summary(self, pk: int) -> Session:
         """The session, locked, with its summary, which is not."""
-        found = self.select_related("summary").select_for_update(no_key=True, of=("self",))
-        return found.get(pk=pk)
+        rows = self.select_related("summary").select_for_update(no_key=True, of=("self",))
+        found = rows.get(pk=pk)
+        if found.summary_id is not None and found.summary is None:
+            # Who held the lock has changed it: PostgreSQL reads the locked row again, and joins it
+            # with the summary that it had before.
+            found.refresh_from_db(fields=["summary"])
+        return found
 
     def lock_all(self, chat_id: int) -> list[Session]:
         """The sessions of a chat, by id, locked; called with the chat locked."""

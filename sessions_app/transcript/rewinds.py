@@ -7,13 +7,14 @@ follows that row: bringing one back takes the present one out.
 
 from __future__ import annotations
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from hermes.lib.db import DbNow
 from sessions_app import domain
 from sessions_app.models import Message, Rewind, Session, Summary
 
 from . import rows
+from .summaries import covered_by, live_between
 
 
 def rewind(
@@ -32,6 +33,8 @@ def rewind(
 
 def bring_back(session: Session, rewind_id: int, *, actor: str = "") -> bool:
     """Put the rows of a rewind into the context again; what stands in their place steps out.
+
+    A summary of just the rows that are live then is the session's again.
 
     Called with the session locked; the caller publishes. False if the rewind was undone already,
     or if the row that it follows is itself out of the context.
@@ -54,10 +57,38 @@ def bring_back(session: Session, rewind_id: int, *, actor: str = "") -> bool:
         seq__gte=ranges[0].from_seq, seq__lte=ranges[-1].to_seq
     )
     _recount(session, returned.live(), +1, from_seq=ranges[0].from_seq)
+    while (earlier := _summary_to_restore(session)) is not None:
+        _restore(session, earlier)
     rows.record(
         session, f"rewind:{ranges[0].group}", "rewind", frm="open", to="undone", actor=actor
     )
     return True
+
+
+def _summary_to_restore(session: Session) -> Summary | None:
+    """A summary after the current one of exactly the rows that are live; None if there is none."""
+    later = Summary.objects.filter(
+        session=session, previous=session.summary_id, reverted_at=None
+    ).order_by("-pk")
+    for each in later.defer("text", "body", "parts"):
+        moved = Rewind.objects.filter(
+            Q(undone_at=None, created_at__gt=each.created_at)
+            | Q(undone_at__gt=each.created_at, created_at__lte=each.created_at),
+            session=session,
+            from_seq__lte=each.covers_through,
+            to_seq__gt=covered_by(session),
+        )
+        if not moved.exists():
+            return each
+    return None
+
+
+def _restore(session: Session, summary: Summary) -> None:
+    count, size = live_between(session.pk, covered_by(session), summary.covers_through)
+    session.live_count -= count
+    session.live_tokens -= size
+    session.summary = summary
+    session.save(update_fields=["summary"])
 
 
 def _group_of(session: Session, rewind_id: int) -> int:
@@ -117,13 +148,12 @@ def _recount(session: Session, moved: QuerySet[Message], sign: int, *, from_seq:
     rows.raise_generation(session)
     session.reading_tokens = session.reading_seq = None
     session.reading_summary = None
-    newest = (
-        Summary.objects.filter(session=session, reverted_at=None, covers_through__lt=from_seq)
-        .order_by("-covers_through", "-pk")
-        .first()
-    )
     current = None if session.summary is None else session.summary.covers_through
     if current is not None and current >= from_seq:
+        # Along its own line: a summary of another version may cover as little, but of other rows.
+        newest = session.summary
+        while newest is not None and newest.covers_through >= from_seq:
+            newest = newest.previous
         session.summary = newest
         session.save(update_fields=["summary"])
         covered = 0 if newest is None else newest.covers_through

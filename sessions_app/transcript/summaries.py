@@ -70,6 +70,7 @@ def apply_summary(
         is_mechanical=draft.is_mechanical,
         attempt_id=attempt_id,
     )
+    session.left_out = max(0, session.left_out - count)  # the oldest had no room, and go first
     session.live_count -= count
     session.live_tokens -= size
     _point_at(session, made)

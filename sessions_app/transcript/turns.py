@@ -246,9 +246,11 @@ def _counted(turn: Turn, step: Step) -> dict[str, Any]:
 
 
 def _take_reading(session: Session, step: Step) -> None:
-    """Keep the provider's count, but only of a request built on the session's current summary."""
+    """Keep what was counted, but only of a request built on the session's current summary."""
+    if step.built_on_id != session.summary_id:
+        return
     session.left_out = step.left_out
-    if step.usage is not None and step.built_on_id == session.summary_id:
+    if step.usage is not None:
         session.reading_tokens = step.usage.prompt
         session.reading_seq = step.last_seq
         session.reading_live = step.live_tokens

@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 
 from compression_app import domain, fence, intake, sweeps
 from compression_app.domain import AttemptStatus, Claim, Commit, Facts, Fenced, Reason, Refuse
 from compression_app.fence import Written
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.lib import hints
+from hermes.lib.db import DbNow
 from hermes.lib.leases import Lease
+from sessions_app import intake as chats
+from sessions_app import transcript
 from sessions_app.models import History, ModelEndpoint, Session, Summary
 from sessions_app.transcript import Draft
 from tests.compression import states
@@ -29,6 +33,34 @@ def _rows_only(db, monkeypatch):
 
 def commit(state, written=None):
     return fence.commit(state.held.lease, written or state.written())
+
+
+def committed(session_id, *, before, after):
+    """One more attempt that commits a summary, with these tokens before and after."""
+    with transaction.atomic():
+        session = Session.objects.lock(session_id)
+        draft = Draft(text="s", body="s", covers_through=0)
+        made = transcript.apply_summary(session, draft, attempt_id=None, before=before, after=after)
+        CompactionAttempt.objects.filter(session=session, status__in=domain.OPEN).delete()
+        attempt = CompactionAttempt.objects.create(
+            session=session,
+            trigger="hard",
+            generation=session.generation,
+            watermark=0,
+            cut=0,
+            mark=500,
+            before_tokens=before,
+            after_tokens=after,
+            status="running",
+            lease_expires_at=DbNow(),
+            summary_id_made=made.pk,
+        )
+        fence.close(session, attempt, AttemptStatus.COMMITTED, None)
+        transcript.publish(session)
+
+
+def summary_of(session_id):
+    return Session.objects.get(pk=session_id).summary_id
 
 
 class TestCommit:
@@ -219,9 +251,79 @@ class TestEnds:
         state = states.running()
         commit(state)
         session_id = state.attempt.session_id
-        assert fence.note_reading(session_id, 10_000)
+        made = Summary.objects.get().pk
+        assert fence.note_reading(session_id, 10_000, built_on_id=made)
         assert CompressionState.objects.get(session=session_id).ineffective == 1
-        assert not fence.note_reading(session_id, 10_000)  # asked once a commit
+        assert not fence.note_reading(session_id, 10_000, built_on_id=made)  # asked once a commit
+
+    def test_two_readings_in_a_row_above_the_mark_open_the_breaker(self):
+        state = states.running()
+        session_id = state.attempt.session_id
+        state_of = CompressionState.objects.filter(session=session_id)
+        for count in (1, 2):
+            state_of.update(awaited_mark=None)
+            committed(session_id, before=1_000, after=100)
+            newest = summary_of(session_id)
+            assert fence.note_reading(session_id, 10_000, built_on_id=newest)
+            assert state_of.get().ineffective == count
+        refused = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert refused.reason == Reason.BREAKER  # no cooldown follows a commit: at once
+        committed(session_id, before=1_000, after=100)
+        assert state_of.get().ineffective == 1  # closed, until the reading says otherwise
+        assert not fence.note_reading(session_id, 10, built_on_id=summary_of(session_id))
+        assert state_of.get().ineffective == 0
+
+    def test_one_commit_is_counted_once(self):
+        state = states.running()
+        session_id = state.attempt.session_id
+        committed(session_id, before=1_000, after=990)
+        assert not fence.note_reading(session_id, 10_000, built_on_id=summary_of(session_id))
+        assert CompressionState.objects.get(session=session_id).ineffective == 1
+
+    def test_a_commit_without_a_reading_counts_as_one_of_use(self):
+        state = states.running()
+        session_id = state.attempt.session_id
+        for before, after in ((1_000, 990), (1_000, 100), (1_000, 990)):
+            committed(session_id, before=before, after=after)
+        assert CompressionState.objects.get(session=session_id).ineffective == 1
+
+    def test_an_undo_is_not_fresh_any_more_once_another_summary_stands(self):
+        state = states.running()
+        session_id = state.attempt.session_id
+        commit(state)
+        chats.undo_summary(**state.who)
+        refused = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert refused.reason == Reason.UNDO_FRESH
+        committed(session_id, before=1_000, after=100)
+        made = intake.request_compaction(session_id=session_id, trigger="hard")
+        assert isinstance(made, CompactionAttempt), made
+
+    def test_messages_that_had_no_room_open_an_attempt(self):
+        """One that is larger than the rest together leaves a request far below the mark."""
+        state = states.long_chat()
+        session = Session.objects.filter(pk=state.turn.session_id)
+        size = {"session_id": state.turn.session_id, "window": 2_000, "size": 100}
+        session.update(reading_tokens=100, reading_live=session.get().live_tokens)
+        intake.after_turn(**size, built_on_id=None)
+        assert not CompactionAttempt.objects.exists()
+        session.update(left_out=2)
+        intake.after_turn(**size, built_on_id=None, left_out=2)
+        assert CompactionAttempt.objects.get().trigger == "soft"
+
+    def test_what_had_no_room_is_covered_first(self):
+        state = states.running()
+        Session.objects.filter(pk=state.attempt.session_id).update(left_out=2)
+        commit(state)
+        assert state.session().left_out == 0
+
+    def test_a_reading_on_an_older_summary_says_nothing(self):
+        """R19, where there was a summary before: the answer was under way at the adoption."""
+        state = states.running()
+        commit(state)
+        older, session_id = Summary.objects.get().pk, state.attempt.session_id
+        committed(session_id, before=1_000, after=100)
+        intake.after_turn(session_id=session_id, window=2_000, size=9_999, built_on_id=older)
+        assert CompressionState.objects.get(session=session_id).ineffective == 0
 
 
 class TestSweeps:

@@ -107,7 +107,7 @@ class TestOnRows:
         session = state.session()
         assert session.reading_tokens is None
         assert transcript.context_tokens(session) < 2_000
-        intake.after_turn(session_id=session.pk, window=2_000, size=None, has_summary=False)
+        intake.after_turn(session_id=session.pk, window=2_000, size=99_999, built_on_id=None)
         assert CompactionAttempt.objects.filter(session=session).count() == 1
         assert CompressionState.objects.get(session=session).ineffective == 0
 

@@ -12,6 +12,7 @@ from compression_app.models import CompactionAttempt
 from hermes.lib import hints
 from sessions_app import intake, transcript
 from sessions_app.models import Session, Summary
+from sessions_app.transcript import context
 from tests import factories, states
 from tests.benchmarks.lengths import Folding
 from tests.benchmarks.seeds import long_session
@@ -86,6 +87,11 @@ def test_commit_and_append():
         assert session.last_seq == 61
         newest = session.messages.get(seq=61)
         assert (newest.text, newest.seq > session.summary.covers_through) == ("and now?", True)
+        # Whichever summary the turn was given, or none: its text and its id belong together.
+        begun = state.claimed.turn.session
+        given = context.build(begun.pk, window=100_000, tools=(), session=begun)
+        texts = [message.text for message in given.messages]
+        assert (session.summary.text in texts) == (given.built_on_id == session.summary_id)
 
     def setup():
         state = folding()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
 from compression_app import domain, fence, intake
 from compression_app.domain import AttemptStatus, Reason, Trigger
@@ -15,7 +16,7 @@ from hermes.web.templatetags.chat import tokens
 from sessions_app import intake as sessions
 from sessions_app import runner, transcript
 from sessions_app.domain import Refused
-from sessions_app.models import Chat, Message, Session, Summary
+from sessions_app.models import Chat, Message, ModelEndpoint, Session, Summary
 from tests import factories
 from tests.compression.conftest import newest_attempt, session_over_mark, until
 from tests.scripted.behaviour import Behaviour
@@ -408,11 +409,37 @@ def test_the_meter_has_marks(over):
     assert 'data-act="fold"' in html
 
 
+def test_the_meter_follows_the_model_of_the_chat(over):
+    told = Told(over.chat)
+    large = ModelEndpoint.objects.create(name="large", kind="offline", window=100_000)
+    sessions.choose_endpoint(**over.who, endpoint_id=large.pk)
+    (meter,) = [frame for frame in told.look() if frame["type"] == "meter"]
+    assert meter["window"] == 100_000
+
+
 def test_a_breaker_is_told(over):
     CompressionState.objects.create(
         scope=f"session:{over.turn.session_id}", session_id=over.turn.session_id, ineffective=2
     )
     assert Told(over.chat).shown["compaction"]["reason"] == "breaker"
+
+
+def test_a_breaker_that_a_reading_opens_is_told_to_who_looks(over):
+    told = Told(over.chat)
+    with transaction.atomic():
+        locked = Session.objects.lock(over.turn.session_id)
+        draft = transcript.Draft(text="s", body="s", covers_through=0)
+        made = transcript.apply_summary(locked, draft, attempt_id=None, before=9, after=8)
+        transcript.publish(locked)
+    CompressionState.objects.create(
+        scope=f"session:{locked.pk}", session_id=locked.pk, ineffective=1, awaited_mark=5
+    )
+    assert told.holds_the_same_as_a_new_page()
+    version = told.cursor.version
+    fence.note_reading(locked.pk, 9_999, built_on_id=made.pk)
+    assert session(over).version > version
+    assert told.holds_the_same_as_a_new_page()
+    assert told.shown["compaction"]["reason"] == "breaker"
 
 
 def test_a_summary_is_shown_with_its_parts(over, worker, client):
