@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.db.models import Q
 
 from hermes.lib.leases import Owner
@@ -90,8 +90,12 @@ class Supervisor:
                     self._take(row)
                 else:
                     self._follow(row, wants_tail=is_time)
+            except (OperationalError, InterfaceError):  # there is no sense in asking for the next
+                raise
             except OSError as error:
                 logger.warning("process not followed", extra={"uid": row.uid, "cause": str(error)})
+            except Exception:  # whatever is wrong with one holds up no other
+                logger.exception("process not followed", extra={"uid": row.uid})
         if is_time:
             self._tails_at = time.monotonic()
             self._type([row for row in found if row.wants_pty])
@@ -112,6 +116,14 @@ class Supervisor:
             self._launch(row)
 
     def _launch(self, row: ProcessRecord) -> None:
+        """Start its shim; what the machine has no room for is told and not tried for ever."""
+        try:
+            self._start_shim(row)
+        except OSError as error:
+            logger.warning("process not started", extra={"uid": row.uid, "cause": str(error)})
+            self._not_started(row, f"the machine refused: {error.strerror or 'no reason given'}")
+
+    def _start_shim(self, row: ProcessRecord) -> None:
         folder = Folder.of(row.uid)
         workspace = files.workspace_of(row.origin_chat)
         cwd = sandbox.within(workspace, row.cwd)

@@ -355,3 +355,31 @@ def test_nothing_runs_below_the_accepted_level(state, supervisor, settings):
     assert ended.status == "failed_start"
     assert "accepts the risk" in ended.detail
     assert sandbox.refusal()
+
+
+@pytest.mark.parametrize("made", ["file", "link"])
+def test_a_command_that_took_the_name_of_the_temporary_folder_stops_no_other(
+    state, supervisor, made
+):
+    first = {"file": "rm -r .tmp; echo x > .tmp", "link": "rm -r .tmp; ln -s /nowhere .tmp"}[made]
+    assert until_ended(start(state, first)).exit_code == 0
+    assert until_ended(start(state, "echo done")).exit_code == 0
+
+
+def test_what_the_machine_has_no_room_for_is_told(state, supervisor, places):
+    (files.root() / "p-no-room").write_text("")  # where its folder would be
+    found = until_ended(start(state, "echo done", uid="p-no-room"))
+    (files.root() / "p-no-room").unlink()
+    assert (found.status, found.detail) == ("failed_start", "the machine refused: File exists")
+
+
+def test_one_that_cannot_be_followed_holds_up_no_other(state, supervisor, allow_errors):
+    odd = start(state, "sleep 60")
+    until_runs(odd)
+    folder = Folder.of(odd.uid)
+    (folder.path / "exit.json").write_text('{"why": "", "ended_at": "yesterday"}')
+    try:
+        assert until_ended(start(state, "echo done")).exit_code == 0
+        assert row(odd).status == "running"
+    finally:
+        (folder.path / "exit.json").unlink()

@@ -18,7 +18,9 @@ def test_a_line_costs_what_it_is_long(piece):
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("opened", ["\x1b]0;title", "\x1bPq", "\x1b^x", "\x1b_x", "\x1b]8;;http://x"])
+@pytest.mark.parametrize(
+    "opened", ["\x1b]0;title", "\x1bPq", "\x1b^x", "\x1b_x", "\x1b]8;;http://x"]
+)
 def test_a_string_that_is_never_closed_hides_no_later_line(opened):
     assert domain.readable(f"before\n{opened}\nthe rest\n") == "before\n\nthe rest\n"
 
