@@ -41,6 +41,7 @@ CONFIGURATION: Final = (
     "/etc/timezone",
 )
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+LONGEST_PATH: Final = 1000  # characters below the workspace, as a record holds them
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -187,9 +188,13 @@ def limits(seconds: int) -> dict[str, Any]:
 
 
 def within(workspace: Path, cwd: str) -> str | None:
-    """``cwd`` as a path below the workspace, links followed; None if it lies outside."""
+    """``cwd`` as a path below the workspace, links followed; None if it lies outside, or is none."""
     root = workspace.resolve()
-    there = (root / cwd).resolve()
+    try:
+        there = (root / cwd).resolve()
+    except (OSError, RuntimeError, ValueError):  # a link to itself, a NUL, half a character
+        return None
     if there != root and root not in there.parents:
         return None
-    return "" if there == root else str(there.relative_to(root))
+    found = "" if there == root else str(there.relative_to(root))
+    return found if len(found) <= LONGEST_PATH else None
