@@ -188,7 +188,7 @@ def limits(seconds: int) -> dict[str, Any]:
 
 
 def within(workspace: Path, cwd: str) -> str | None:
-    """``cwd`` as a path below the workspace, links followed; None if it lies outside, or is none."""
+    """``cwd`` as a path below the workspace, links followed; None if it lies outside or is none."""
     root = workspace.resolve()
     try:
         there = (root / cwd).resolve()

@@ -1,4 +1,4 @@
-"""What a model may write into a call that is no sensible argument: an answer, and the turn goes on."""
+"""What a model may write into a call that makes no sense: it is told, and the turn goes on."""
 
 from __future__ import annotations
 

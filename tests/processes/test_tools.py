@@ -175,7 +175,8 @@ def test_every_way_to_run_a_script_binds_an_always_to_it(places, command):
     (workspace / "notes").write_text("one")
     before = tools._script_hash("chat", command, "")
     (workspace / "notes").write_text("two")
-    assert before and tools._script_hash("chat", command, "") == before
+    assert before
+    assert tools._script_hash("chat", command, "") == before
     for name in names:
         (workspace / name).write_text("two")
     assert tools._script_hash("chat", command, "") != before
