@@ -48,6 +48,10 @@ def outcome(
     'failed with exit code 3'
     >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, signal_number=9)
     'ended by SIGKILL from outside'
+    >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=137)
+    'failed with exit code 137 (SIGKILL)'
+    >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=255)
+    'failed with exit code 255'
     >>> outcome(ProcessStatus.ENDED, ProcessReason.KILLED, kill_by=KillBy.PERSON)
     'killed by the person'
     >>> outcome(ProcessStatus.LOST, ProcessReason.REBOOTED)
@@ -86,8 +90,9 @@ def _code(exit_code: int | None, signal_number: int | None) -> str:
         return "ended without an exit code"
     if exit_code == 0:
         return "finished with exit code 0"
-    if exit_code > 128:  # as a shell tells of a child's signal
-        return f"failed with exit code {exit_code} ({signal_name(exit_code - 128)})"
+    name = signal_name(exit_code - 128)  # as a shell tells of a child's signal
+    if name.startswith("SIG"):
+        return f"failed with exit code {exit_code} ({name})"
     return f"failed with exit code {exit_code}"
 
 

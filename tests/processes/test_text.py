@@ -36,3 +36,9 @@ def test_a_string_that_is_never_closed_hides_no_later_line(opened):
 )
 def test_lines_that_are_written_over(raw, shown):
     assert domain.readable(raw) == shown
+
+
+def test_a_nul_among_words_is_shown_and_the_words_are_kept():
+    raw = b"ab\0cd\none.txt\0two.txt\0"
+    assert domain.is_text(raw)
+    assert domain.readable(raw.decode()) == "ab\ufffdcd\none.txt\ufffdtwo.txt\ufffd"
