@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -383,3 +384,22 @@ def test_one_that_cannot_be_followed_holds_up_no_other(state, supervisor, allow_
         assert row(odd).status == "running"
     finally:
         (folder.path / "exit.json").unlink()
+
+
+def test_a_full_disk_costs_output_and_no_exit_code(state, supervisor):
+    place = files.root() / "p-full-disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "none", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        command = "head -c 300000 /dev/zero | tr '\\0' x; exit 7"
+        process = start(state, command, uid="p-full-disk")
+        child = until(lambda: Folder(place).child())
+        until(lambda: not child.is_alive())
+        time.sleep(0.5)  # what was wrong showed within that time
+        assert row(process).is_active
+        os.truncate(place / "log", 0)
+        assert until_ended(process).exit_code == 7
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
