@@ -173,6 +173,17 @@ def test_without_its_shim_it_is_lost_once_and_ended(state, supervisor, allow_err
     until(lambda: gone(process.pid))
 
 
+def test_without_its_shim_nothing_that_it_left_runs_on(state, supervisor, allow_errors):
+    command = "sleep 301 & (setsid sleep 302 &) ; sh -c 'trap \"\" TERM; sleep 303' & sleep 304"
+    process = until_runs(start(state, command))
+    below = until(lambda: len(found := _sleeps()) >= 4 and found)
+    os.kill(Folder.of(process.uid).shim().pid, signal.SIGKILL)
+    ended = until_ended(process)
+
+    assert ended.status == "lost"
+    until(lambda: all(gone(pid) for pid in below))
+
+
 def test_a_recycled_pid_is_not_signalled(state, supervisor, allow_errors):
     import subprocess
 
@@ -315,6 +326,7 @@ def test_the_environment_is_a_few_names(state, supervisor, monkeypatch):
         "TMPDIR",
         "USER",
         "_",
+        "AGENT_PROCESS",
         "OLDPWD",
         "SHLVL",
     }
