@@ -55,19 +55,23 @@ def settle_due() -> int:
     """Settle the addresses that have due news, or news in a turn that has moved on."""
     turn = Turn.objects.filter(pk=OuterRef("turn_id_meant"))
     waits = turn.filter(started_at=None, status__in=sorted(OPEN_TURN))
+    # What stands behind a turn that has not started cannot move, however long that is.
+    ahead = CompletionEvent.objects.filter(
+        Exists(waits), status=EventStatus.ACCEPTED, origin_session=OuterRef("origin_session")
+    )
     due = CompletionEvent.objects.filter(
-        Q(status=EventStatus.PENDING, due_at__lte=DbNow())
+        (Q(status=EventStatus.PENDING, due_at__lte=DbNow()) & ~Exists(ahead))
         | (Q(status=EventStatus.ACCEPTED) & ~Exists(waits))
     )
     oldest = list(due.order_by("due_at").values_list("origin_chat", "due_at")[: BATCH * 10])
     addresses = list(dict.fromkeys(address for address, _ in oldest))[:BATCH]
     for address in addresses:
         runner.deliver(address)
-    ahead = CompletionEvent.objects.filter(
+    behind = CompletionEvent.objects.filter(
         status=EventStatus.ACCEPTED, origin_session=OuterRef("origin_session")
     )
     late = CompletionEvent.objects.filter(
-        ~Exists(ahead), status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
+        ~Exists(behind), status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
     ).exclude(held__in=[Held.QUEUED, Held.TAKING])
     if late.exists():
         logger.error("due completions are old", extra={"count": late.count()})
