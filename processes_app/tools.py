@@ -42,6 +42,7 @@ SLACK: Final = timedelta(seconds=30)  # for an end to be recorded behind a time 
 DELEGATED: Final = "agent:main:delegate:"  # how the addresses of delegated agents begin
 GRACE: Final = timedelta(seconds=15)  # for a kill
 LARGEST_SCRIPT: Final = 10 * 1024 * 1024
+MOST_TYPED: Final = 4096  # bytes
 MOST_NAMES: Final = 100  # words of a command that are looked at for being scripts
 MOST_FOLDERS: Final = 10
 SCRIPTS: Final = frozenset(
@@ -318,8 +319,11 @@ class SendInput:
             return _unknown(call)
         if not process.wants_pty:
             return Done(f"{process.uid} has no terminal; nothing was typed.", ok=False)
+        text = storable(str(call.arguments["text"]))
+        if len(text.encode()) > MOST_TYPED:  # a terminal takes no more at once
+            return Done(f"Too long: at most {MOST_TYPED} bytes at once; nothing typed.", ok=False)
         call_id = f"{call.turn.turn_id}:{call.call_id}"[:200]
-        if not intake.send_input(process.pk, call_id=call_id, text=str(call.arguments["text"])):
+        if not intake.send_input(process.pk, call_id=call_id, text=text):
             return Done(f"{process.uid} {process.outcome}; nothing was typed.", ok=False)
         return Done("Typed; it arrives within a second.")
 
@@ -341,11 +345,11 @@ class KillProcess:
         process = _find(call)
         if process is None:
             return _unknown(call)
+        if process.is_active:
+            intake.ask_kill(process.pk, by=KillBy.AGENT, actor="agent")
+            process.refresh_from_db()
         if not process.is_active:
-            return Done(_ended(process))
-        intake.ask_kill(process.pk, by=KillBy.AGENT, actor="agent")
-        process.refresh_from_db()
-        if not process.is_active:
+            intake.take(process.pk, call.turn, call.call_id)
             return Done(_ended(process))
         until = _asked_at(call.turn) + GRACE
         if process.kill_failed_at is not None or until <= db_now():
@@ -369,7 +373,7 @@ class Delegate:
     def __call__(self, call: ToolCallFacts) -> Done:
         """That it has begun, once a call."""
         turn = call.turn
-        goal = str(call.arguments["goal"])
+        goal = storable(str(call.arguments["goal"]))
         if turn.chat_key.startswith(DELEGATED):
             return Done("A delegated agent may not delegate.", ok=False)
         if not goal.strip() or len(goal.encode()) > settings.MAX_MESSAGE_BYTES:
