@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from hermes.web import fragments, numbers, reading, selectors, tasking, tasks
+from hermes.web import commands, fragments, numbers, reading, selectors, tasking, tasks
 from hermes.web.cursor import Cursor
 from processes_app import domain, files, intake, runner
 from processes_app.domain import Answer, KillBy
@@ -385,3 +385,14 @@ def test_a_card_is_the_same_in_a_page_and_in_a_frame():
     card = fragments.process_html(look.procs[state.process.uid])
 
     assert card in fragments.turn_html(state.turn.pk)
+
+
+def test_undo_gives_a_person_no_words_of_the_machine_to_send():
+    state = facts.ended()
+    runner.deliver(state.chat.key)
+    facts.run_turns(state)
+    assert len(facts.told(state.chat)) == 1
+    who = {"chat_id": state.chat.pk, "user_id": state.chat.owner_id, "actor": "me"}
+
+    assert commands.run(commands.Asked(**who, id="one"), "/undo")["drafts"] == []
+    assert commands.run(commands.Asked(**who, id="two"), "/undo")["drafts"] == ["hello"]
