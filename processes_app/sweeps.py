@@ -9,7 +9,7 @@ from typing import Final
 from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, Q, Value
 from django.db.models.functions import Substr
 
 from hermes.lib.db import DbNow
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 50  # rows a kind a sweep
 PURGE_AFTER: Final = timedelta(days=29)  # before sessions_app forgets which these were
 OLD: Final = timedelta(minutes=5)  # due news this old is told to operators
+ABANDONED: Final = timedelta(days=1)  # a process past its limit of which nothing was heard
 UNTAKEN: Final = timedelta(minutes=10)  # a process that no supervisor has taken
 
 
@@ -109,6 +110,27 @@ def end_untaken() -> int:
     return sum(intake.record_end(pk, end) for pk in _first(rows))
 
 
+def end_abandoned() -> int:
+    """Processes whose host does not come back are lost: long past their limit nobody told an end.
+
+    Their own supervisor would have: it ends them at their limit, and knows how they ended.
+    """
+    limit = ExpressionWrapper(
+        F("limit_seconds") * Value(timedelta(seconds=1)), output_field=DurationField()
+    )
+    rows = ProcessRecord.objects.active().exclude(host="").filter(turn_id_meant__isnull=False)
+    gone = rows.filter(created_at__lt=DbNow() - limit - Value(ABANDONED))
+    end = intake.End(
+        ProcessStatus.LOST,
+        domain.ProcessReason.VANISHED,
+        detail="its host has not been heard of since its time limit",
+    )
+    found = _first(gone)
+    if found:
+        logger.error("processes lost", extra={"count": len(found)})
+    return sum(intake.record_end(pk, end) for pk in found)
+
+
 def wake_for_ended() -> int:
     """Turns that wait for a process that has ended go on."""
     prefix = domain.process_key("")
@@ -144,6 +166,7 @@ STEPS: Final = (
     settle_due,
     end_orphans,
     end_untaken,
+    end_abandoned,
     wake_for_ended,
     expire_old,
     tell_delegated,
