@@ -102,7 +102,10 @@ class Supervisor:
                 logger.exception("process not followed", extra={"uid": row.uid})
         if is_time:
             self._tails_at = time.monotonic()
-            self._type([row for row in found if row.wants_pty])
+            # Before it runs nobody reads there, and what is typed would be lost.
+            self._type(
+                [row for row in found if row.wants_pty and row.status == ProcessStatus.RUNNING]
+            )
         return [Folder.of(row.uid) for row in found if not row.imported]
 
     # --- start -----------------------------------------------------------------------------------

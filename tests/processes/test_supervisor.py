@@ -14,6 +14,7 @@ from processes_app import files, intake, sandbox
 from processes_app.domain import KillBy
 from processes_app.files import Folder
 from processes_app.models import ProcessRecord
+from processes_app.supervisor import Supervisor
 
 from . import facts
 from .conftest import gone, until
@@ -228,8 +229,6 @@ def test_another_boot_is_lost_and_said_once(state, supervisor, allow_errors):
 
 
 def test_a_claim_without_a_shim_is_started_by_the_next_run(state, places):
-    from processes_app.supervisor import Supervisor
-
     process = start(state, "exit 5")
     first = Supervisor()
     assert intake.claim(process.pk, host=first.host, boot_id=first.boot, sandbox="none")
@@ -343,6 +342,21 @@ def test_a_terminal_takes_input(state, supervisor):
     assert "got:hello" in ended.tail
     assert "tty" in ended.tail
     assert ended.tail.count("got:") == 1
+
+
+def test_what_is_typed_before_it_runs_is_kept_until_it_does(state, places):
+    process = start(state, "read -r word; echo got $word", wants_pty=True)
+    assert intake.send_input(process.pk, call_id="1", text="early\n")
+    supervisor = Supervisor()
+    supervisor.look()
+    assert process.inputs.get().sent_at is None
+
+    def ended():
+        supervisor.look()
+        return not row(process).is_active
+
+    until(ended)
+    assert "got early" in row(process).tail
 
 
 def test_one_taken_back_before_it_began_never_runs(state, places):
