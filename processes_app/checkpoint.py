@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +15,15 @@ from typing import Any, Final
 
 from hermes.lib.db import db_now
 from hermes.lib.leases import Owner, process_start
+from sessions_app.domain import storable_json
 from sessions_app.models import Chat, Session
 
-from . import intake
+from . import domain, intake
 
 logger = logging.getLogger(__name__)
 
+# It is a folder's name and part of addresses too.
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 KNOWN: Final = frozenset(
     {
         "session_id",
@@ -76,18 +80,24 @@ def restore(path: Path) -> Restored:
     Raises:
         ValueError: the file is not a checkpoint.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file")
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint: it is nested too deep") from error
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a checkpoint: {error}") from error
     if isinstance(entries, dict):
-        entries = entries.get("processes", [])
+        entries = entries.get("processes")
     if not isinstance(entries, list):
         raise ValueError(f"{path} holds no list of processes")  # noqa: TRY004 - one error to catch
     result = Restored()
     for number, entry in enumerate(entries, 1):
-        name = str(entry.get("session_id", "")) if isinstance(entry, dict) else ""
-        problem = _restore(entry) if isinstance(entry, dict) else "it is no object"
+        name, problem = "", "it is no object"
+        if isinstance(entry, dict):
+            told = storable_json(entry)
+            name, problem = domain.one_line(str(told.get("session_id") or ""), 60), _restore(told)
         if problem:
             result.skipped.append(f"{name or f'entry {number}'}: {problem}")
         else:
@@ -98,17 +108,19 @@ def restore(path: Path) -> Restored:
 def _restore(entry: Mapping[str, Any]) -> str:
     """Restore one process; return why not, or nothing."""
     uid, command = entry.get("session_id"), entry.get("command")
-    if not isinstance(uid, str) or not 0 < len(uid) <= 40 or not isinstance(command, str):
+    if not isinstance(uid, str) or not _NAME.fullmatch(uid) or not isinstance(command, str):
         return "it has no usable id or command"
     try:
         pid = int(entry.get("pid") or 0)
         told = float(entry.get("host_start_time") or 0)
         started = datetime.fromtimestamp(float(entry.get("started_at") or 0), UTC)
-        interval = float(entry.get("watcher_interval") or 0)
+        interval = timedelta(seconds=float(entry.get("watcher_interval") or 0))
+        next_check_at = db_now() + interval if interval > timedelta(0) else None
     except (TypeError, ValueError, OverflowError, OSError):
         return "one of its numbers is none"
     if entry.get("pid_scope", "host") != "host":
-        return f"its pid is of another scope ({entry.get('pid_scope')})"
+        scope = domain.one_line(str(entry.get("pid_scope")), 60)
+        return f"its pid is of another scope ({scope})"
     if pid <= 1 or not told:
         return "it has no identity: pid and start time are needed"
     if not is_ours(pid, told):
@@ -119,7 +131,7 @@ def _restore(entry: Mapping[str, Any]) -> str:
     landed = intake.import_running(
         uid=uid,
         started_at=started,
-        next_check_at=db_now() + timedelta(seconds=interval) if interval > 0 else None,
+        next_check_at=next_check_at,
         command=command,
         cwd=str(entry.get("cwd") or "")[:1000],
         origin_chat=address,

@@ -32,7 +32,8 @@ def workspace_of(address: str) -> Path:
     """The folder in which the commands of a chat work; made if it is not there."""
     name = hashlib.sha256(address.encode()).hexdigest()[:20]
     folder = Path(settings.HERMES_WORKSPACE) / name
-    (folder / ".tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # a command may have put something else there
+        (folder / ".tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 

@@ -41,6 +41,9 @@ CONFIGURATION: Final = (
     "/etc/timezone",
 )
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Folders in memory, and their sizes in bytes: no limit of resources counts what lies there.
+SCRATCH: Final = {"/tmp": 256 * 1024**2, "/dev/shm": 64 * 1024**2}  # noqa: S108 - its own
+LONGEST_PATH: Final = 1000  # characters below the workspace, as a record holds them
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -169,10 +172,13 @@ def _bwrap(
             words += ["--ro-bind", folder, folder]
     for file in CONFIGURATION:
         words += ["--ro-bind-try", file, file]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
-    if is_probe:
-        return words
-    return [*words, "--bind", workspace, INSIDE, "--chdir", str(Path(INSIDE) / cwd)]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for folder, size in SCRATCH.items():
+        words += ["--size", str(size), "--tmpfs", folder]
+    if not is_probe:
+        words += ["--bind", workspace, INSIDE, "--chdir", str(Path(INSIDE) / cwd)]
+    # Both lie in memory as well, and without a limit.
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def limits(seconds: int) -> dict[str, Any]:
@@ -187,9 +193,13 @@ def limits(seconds: int) -> dict[str, Any]:
 
 
 def within(workspace: Path, cwd: str) -> str | None:
-    """``cwd`` as a path below the workspace, links followed; None if it lies outside."""
+    """``cwd`` as a path below the workspace, links followed; None if it lies outside or is none."""
     root = workspace.resolve()
-    there = (root / cwd).resolve()
+    try:
+        there = (root / cwd).resolve()
+    except (OSError, RuntimeError, ValueError):  # a link to itself, a NUL, half a character
+        return None
     if there != root and root not in there.parents:
         return None
-    return "" if there == root else str(there.relative_to(root))
+    found = "" if there == root else str(there.relative_to(root))
+    return found if len(found) <= LONGEST_PATH else None

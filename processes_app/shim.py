@@ -119,13 +119,29 @@ class Log:
             self.size += len(part)
 
     def _turn_over(self) -> None:
-        os.close(self.file)
         name = f"log.{self.size}"
-        self.file, self.left = self._open(name), self.piece
+        self.left = self.piece
+        try:
+            file = self._open(name)
+        except OSError:  # a full disk again: what comes next has no place
+            return
+        os.close(self.file)
+        self.file = file
         self.pieces.append(name)
         if len(self.pieces) > 2:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.folder, self.pieces.pop(0)))
+
+
+def keep_somehow(folder: str, name: str, value: Any) -> None:
+    """Keep a value, however long the disk is full; not where the folder is gone."""
+    while os.path.isdir(folder):
+        try:
+            keep(folder, name, value)
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
 
 
 def keep(folder: str, name: str, value: Any) -> None:
@@ -310,7 +326,11 @@ class Shim:
             "bytes": self.log.size,
             "survivors": survivors,
         }
-        keep(self.folder, "exit.json", value)
+        keep_somehow(self.folder, "exit.json", value)
+
+    def _note(self, left: list[int]) -> None:
+        with contextlib.suppress(OSError):
+            keep(self.folder, "survivors", left)
 
     def _ask(self, *_: Any) -> None:
         self.asked = True
@@ -359,7 +379,7 @@ class Shim:
             if kill_at is not None and time.monotonic() >= kill_at:
                 self._send(signal.SIGKILL)
                 if time.monotonic() >= kill_at + KILL_SECONDS and self.status is None:
-                    keep(self.folder, "survivors", descendants())
+                    self._note(descendants())
             self._look(0.1 if kill_at is not None else 1.0)
             self._reap()
 
@@ -423,7 +443,7 @@ class Shim:
         while left := descendants():
             self._send(signal.SIGKILL)
             if time.monotonic() >= until:
-                keep(self.folder, "survivors", left)
+                self._note(left)
                 return True
             time.sleep(0.02)
             self._reap()

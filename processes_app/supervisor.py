@@ -13,15 +13,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.db.models import Q
 
-from hermes.lib.leases import Owner
+from hermes.lib.leases import Owner, process_start
 
 from . import domain, files, intake, sandbox
 from .domain import ProcessReason, ProcessStatus
@@ -41,6 +42,9 @@ REASONS: Final = {
     "timed_out": ProcessReason.TIMED_OUT,
     "too_many": ProcessReason.TOO_MANY,
 }
+
+MARK: Final = "AGENT_PROCESS"  # in the environment of a child: what it leaves is known by it
+ROUNDS: Final = 20  # looks for what a process without a keeper has left
 
 _shims: Final[list[subprocess.Popen[bytes]]] = []  # of this process, until they are reaped
 
@@ -90,11 +94,18 @@ class Supervisor:
                     self._take(row)
                 else:
                     self._follow(row, wants_tail=is_time)
+            except (OperationalError, InterfaceError):  # there is no sense in asking for the next
+                raise
             except OSError as error:
                 logger.warning("process not followed", extra={"uid": row.uid, "cause": str(error)})
+            except Exception:  # whatever is wrong with one holds up no other
+                logger.exception("process not followed", extra={"uid": row.uid})
         if is_time:
             self._tails_at = time.monotonic()
-            self._type([row for row in found if row.wants_pty])
+            # Before it runs nobody reads there, and what is typed would be lost.
+            self._type(
+                [row for row in found if row.wants_pty and row.status == ProcessStatus.RUNNING]
+            )
         return [Folder.of(row.uid) for row in found if not row.imported]
 
     # --- start -----------------------------------------------------------------------------------
@@ -112,6 +123,14 @@ class Supervisor:
             self._launch(row)
 
     def _launch(self, row: ProcessRecord) -> None:
+        """Start its shim; what the machine has no room for is told and not tried for ever."""
+        try:
+            self._start_shim(row)
+        except OSError as error:
+            logger.warning("process not started", extra={"uid": row.uid, "cause": str(error)})
+            self._not_started(row, f"the machine refused: {error.strerror or 'no reason given'}")
+
+    def _start_shim(self, row: ProcessRecord) -> None:
         folder = Folder.of(row.uid)
         workspace = files.workspace_of(row.origin_chat)
         cwd = sandbox.within(workspace, row.cwd)
@@ -129,7 +148,7 @@ class Supervisor:
             {
                 "argv": confined.argv,
                 "cwd": confined.cwd,
-                "env": confined.env,
+                "env": {**confined.env, MARK: row.uid},
                 "level": row.sandbox,
                 "readable": confined.readable,
                 "writable": confined.writable,
@@ -289,6 +308,7 @@ class Supervisor:
         child = folder.child()
         if child is not None and row.boot_id == self.boot:
             _send(child, signal.SIGKILL, is_group=True)
+            _end_left(row.uid)
         output = folder.output()
         was_asked = row.kill_asked_at is not None and reason is ProcessReason.VANISHED
         end = intake.End(
@@ -319,6 +339,28 @@ class Supervisor:
             return
         for name in set(found) - known:
             Folder(found[name]).remove()
+
+
+def _end_left(uid: str) -> None:
+    """End whatever a process has left whose shim is gone; what it still starts is found too."""
+    for _ in range(ROUNDS):
+        found = [child for child in _left_by(uid) if _send(child, signal.SIGKILL)]
+        if not found:
+            return
+        time.sleep(0.01)
+    logger.error("process could not be ended", extra={"uid": uid})
+
+
+def _left_by(uid: str) -> Iterator[Child]:
+    mark = f"{MARK}={uid}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        start = process_start(int(path.name))
+        try:
+            words = (path / "environ").read_bytes().split(b"\0")
+        except OSError:  # gone meanwhile, or somebody else's
+            continue
+        if start is not None and mark in words:
+            yield Child(int(path.name), start, datetime.now(UTC))
 
 
 def _send(whom: Child, number: signal.Signals, *, is_group: bool = False) -> bool:

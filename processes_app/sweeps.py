@@ -9,7 +9,7 @@ from typing import Final
 from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, Q, Value
 from django.db.models.functions import Substr
 
 from hermes.lib.db import DbNow
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 50  # rows a kind a sweep
 PURGE_AFTER: Final = timedelta(days=29)  # before sessions_app forgets which these were
 OLD: Final = timedelta(minutes=5)  # due news this old is told to operators
+ABANDONED: Final = timedelta(days=1)  # a process past its limit of which nothing was heard
 UNTAKEN: Final = timedelta(minutes=10)  # a process that no supervisor has taken
 
 
@@ -55,19 +56,23 @@ def settle_due() -> int:
     """Settle the addresses that have due news, or news in a turn that has moved on."""
     turn = Turn.objects.filter(pk=OuterRef("turn_id_meant"))
     waits = turn.filter(started_at=None, status__in=sorted(OPEN_TURN))
+    # What stands behind a turn that has not started cannot move, however long that is.
+    ahead = CompletionEvent.objects.filter(
+        Exists(waits), status=EventStatus.ACCEPTED, origin_session=OuterRef("origin_session")
+    )
     due = CompletionEvent.objects.filter(
-        Q(status=EventStatus.PENDING, due_at__lte=DbNow())
+        (Q(status=EventStatus.PENDING, due_at__lte=DbNow()) & ~Exists(ahead))
         | (Q(status=EventStatus.ACCEPTED) & ~Exists(waits))
     )
     oldest = list(due.order_by("due_at").values_list("origin_chat", "due_at")[: BATCH * 10])
     addresses = list(dict.fromkeys(address for address, _ in oldest))[:BATCH]
     for address in addresses:
         runner.deliver(address)
-    ahead = CompletionEvent.objects.filter(
+    behind = CompletionEvent.objects.filter(
         status=EventStatus.ACCEPTED, origin_session=OuterRef("origin_session")
     )
     late = CompletionEvent.objects.filter(
-        ~Exists(ahead), status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
+        ~Exists(behind), status=EventStatus.PENDING, due_at__lt=DbNow() - OLD
     ).exclude(held__in=[Held.QUEUED, Held.TAKING])
     if late.exists():
         logger.error("due completions are old", extra={"count": late.count()})
@@ -105,6 +110,27 @@ def end_untaken() -> int:
     return sum(intake.record_end(pk, end) for pk in _first(rows))
 
 
+def end_abandoned() -> int:
+    """Processes whose host does not come back are lost: long past their limit nobody told an end.
+
+    Their own supervisor would have: it ends them at their limit, and knows how they ended.
+    """
+    limit = ExpressionWrapper(
+        F("limit_seconds") * Value(timedelta(seconds=1)), output_field=DurationField()
+    )
+    rows = ProcessRecord.objects.active().exclude(host="").filter(turn_id_meant__isnull=False)
+    gone = rows.filter(created_at__lt=DbNow() - limit - Value(ABANDONED))
+    end = intake.End(
+        ProcessStatus.LOST,
+        domain.ProcessReason.VANISHED,
+        detail="its host has not been heard of since its time limit",
+    )
+    found = _first(gone)
+    if found:
+        logger.error("processes lost", extra={"count": len(found)})
+    return sum(intake.record_end(pk, end) for pk in found)
+
+
 def wake_for_ended() -> int:
     """Turns that wait for a process that has ended go on."""
     prefix = domain.process_key("")
@@ -140,6 +166,7 @@ STEPS: Final = (
     settle_due,
     end_orphans,
     end_untaken,
+    end_abandoned,
     wake_for_ended,
     expire_old,
     tell_delegated,

@@ -6,8 +6,10 @@ A tool is called again with the same call id after every wait; it finds what it 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -23,6 +25,7 @@ from sessions_app.domain import (
     ToolCallFacts,
     TurnFacts,
     Wait,
+    storable,
 )
 from sessions_app.models import Message, Session
 
@@ -39,6 +42,13 @@ SLACK: Final = timedelta(seconds=30)  # for an end to be recorded behind a time 
 DELEGATED: Final = "agent:main:delegate:"  # how the addresses of delegated agents begin
 GRACE: Final = timedelta(seconds=15)  # for a kill
 LARGEST_SCRIPT: Final = 10 * 1024 * 1024
+MOST_TYPED: Final = 4096  # bytes
+MOST_NAMES: Final = 100  # words of a command that are looked at for being scripts
+MOST_FOLDERS: Final = 10
+SCRIPTS: Final = frozenset(
+    {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"}
+    | {".awk", ".sed", ".mk", ".r", ".R", ".sql", ".tcl"}
+)
 
 REFUSALS: Final[Mapping[Refusal, str]] = {
     Refusal.TURN_OVER: "The turn has ended; nothing was started.",
@@ -143,8 +153,8 @@ class RunCommand:
             return REFUSALS[Refusal.NOT_ALLOWED]
         if not command.strip():
             return "There is no command."
-        if len(command) > 20_000 or "\0" in command:
-            return "The command is too long, or holds a NUL."
+        if len(command) > 20_000 or storable(command) != command:
+            return "The command is too long, or holds a NUL or half a character."
         return ""
 
     @staticmethod
@@ -309,8 +319,11 @@ class SendInput:
             return _unknown(call)
         if not process.wants_pty:
             return Done(f"{process.uid} has no terminal; nothing was typed.", ok=False)
+        text = storable(str(call.arguments["text"]))
+        if len(text.encode()) > MOST_TYPED:  # a terminal takes no more at once
+            return Done(f"Too long: at most {MOST_TYPED} bytes at once; nothing typed.", ok=False)
         call_id = f"{call.turn.turn_id}:{call.call_id}"[:200]
-        if not intake.send_input(process.pk, call_id=call_id, text=str(call.arguments["text"])):
+        if not intake.send_input(process.pk, call_id=call_id, text=text):
             return Done(f"{process.uid} {process.outcome}; nothing was typed.", ok=False)
         return Done("Typed; it arrives within a second.")
 
@@ -332,11 +345,11 @@ class KillProcess:
         process = _find(call)
         if process is None:
             return _unknown(call)
+        if process.is_active:
+            intake.ask_kill(process.pk, by=KillBy.AGENT, actor="agent")
+            process.refresh_from_db()
         if not process.is_active:
-            return Done(_ended(process))
-        intake.ask_kill(process.pk, by=KillBy.AGENT, actor="agent")
-        process.refresh_from_db()
-        if not process.is_active:
+            intake.take(process.pk, call.turn, call.call_id)
             return Done(_ended(process))
         until = _asked_at(call.turn) + GRACE
         if process.kill_failed_at is not None or until <= db_now():
@@ -360,7 +373,7 @@ class Delegate:
     def __call__(self, call: ToolCallFacts) -> Done:
         """That it has begun, once a call."""
         turn = call.turn
-        goal = str(call.arguments["goal"])
+        goal = storable(str(call.arguments["goal"]))
         if turn.chat_key.startswith(DELEGATED):
             return Done("A delegated agent may not delegate.", ok=False)
         if not goal.strip() or len(goal.encode()) > settings.MAX_MESSAGE_BYTES:
@@ -392,13 +405,13 @@ class Delegate:
 def _find(call: ToolCallFacts) -> ProcessRecord | None:
     """A process of this very chat by its id; those of others do not exist here."""
     rows = ProcessRecord.objects.filter(
-        uid=str(call.arguments["process"]), origin_chat=call.turn.chat_key
+        uid=storable(str(call.arguments["process"])), origin_chat=call.turn.chat_key
     )
     return rows.first()
 
 
 def _unknown(call: ToolCallFacts) -> Done:
-    return Done(f"This chat has no process {call.arguments['process']!r}.", ok=False)
+    return Done(f"This chat has no process {str(call.arguments['process'])[:60]!r}.", ok=False)
 
 
 def _begun(process: ProcessRecord) -> str:
@@ -452,13 +465,45 @@ def _steered(turn: TurnFacts) -> tuple[bool, bool]:
 
 
 def _script_hash(chat_key: str, command: str, cwd: str) -> str:
-    """The hash of the script that a command runs; empty if it runs none of the workspace."""
-    name = domain.script_of(command)
-    if name is None:
-        return ""
+    """The hash of the scripts of the workspace that a command names; empty if it names none.
+
+    They are looked for from its directory, and from every folder that it names as well.
+    """
     workspace = files.workspace_of(chat_key)
-    within = sandbox.within(workspace, f"{cwd}/{name}" if cwd else name)
-    path = None if within is None else workspace / within
-    if path is None or not path.is_file() or path.stat().st_size > LARGEST_SCRIPT:
+    names = domain.paths_of(command)[:MOST_NAMES]
+    run = domain.run_by_interpreters(names)
+    folders = [cwd, *(f"{cwd}/{name}" if cwd else name for name in names)]
+    places = [each for each in folders if _is_folder(workspace, each)][:MOST_FOLDERS]
+    found: dict[str, str] = {}
+    for folder in places:
+        for name in dict.fromkeys([*run, *names]):
+            within = sandbox.within(workspace, f"{folder}/{name}" if folder else name)
+            if within and within not in found:
+                found[within] = _hash_of(workspace / within, is_script=name in run)
+    scripts = [f"{name} {value}" for name, value in sorted(found.items()) if value]
+    return hashlib.sha256("\n".join(scripts).encode()).hexdigest() if scripts else ""
+
+
+def _is_folder(workspace: Path, name: str) -> bool:
+    within = sandbox.within(workspace, name)
+    try:
+        return within is not None and (workspace / within).is_dir()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _hash_of(path: Path, *, is_script: bool) -> str:
+    """The hash of a script; empty if the file is none: data may change from run to run."""
+    try:
+        if not path.is_file():
+            return ""
+        is_script = is_script or path.suffix in SCRIPTS or os.access(path, os.X_OK)
+        with path.open("rb") as file:
+            if not is_script and file.read(2) != b"#!":
+                return ""
+            file.seek(0)
+            size = path.stat().st_size
+            content = file.read(LARGEST_SCRIPT)
+    except OSError:
         return ""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{size} {hashlib.sha256(content).hexdigest()}"

@@ -330,9 +330,12 @@ def _badge(ground: Ground, session: str | None) -> None:
     """Mark the chat in which something is shown quietly as not read."""
     found = ground.sessions.get(session or "")
     if found is not None:
-        chat = ground.chats[found.chat_id]
-        chat.read_session, chat.read_seq = None, 0
-        transcript.publish_chat(chat, "read_session", "read_seq")
+        _mark_unread(ground.chats[found.chat_id])
+
+
+def _mark_unread(chat: Chat) -> None:
+    chat.read_session, chat.read_seq = None, 0
+    transcript.publish_chat(chat, "read_session", "read_seq")
 
 
 # --- Asked about one event or turn ----------------------------------------------------------------
@@ -427,13 +430,15 @@ def show_quietly(event_id: int, *, actor: str, why: str) -> bool:
 
     False if it is neither, or there is no session to show it in.
     """
+    seen = CompletionEvent.objects.filter(pk=event_id).first()
+    session = None if seen is None else place_of(seen)
+    rows = Chat.objects.filter(pk__in=Session.objects.filter(key=session).values("chat"))
+    chat = rows.select_for_update(no_key=True).first()  # locked before its events
     event = _locked(event_id)
-    if event is None or event.status not in SHOWABLE:
-        return False
-    session = place_of(event)
-    if session is None:
+    if chat is None or event is None or event.status not in SHOWABLE:
         return False
     _quieten(event, QuietReason.OPERATOR, session, why=why, actor=actor)
+    _mark_unread(chat)
     return True
 
 

@@ -368,9 +368,9 @@ def _run_tool(facts: domain.TurnFacts, call: ToolCall) -> tuple[Done | Wait, boo
     with released():
         try:
             return tool(domain.ToolCallFacts(facts, call.id, arguments)), True
-        except DatabaseError:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, DatabaseError) and is_transient(error):
+                raise  # asked again when the database answers; all else would fail again
             logger.exception("tool failed", extra={"turn": facts.turn_id, "tool": call.name})
             return Done("The tool failed with an internal error.", ok=False), True
 

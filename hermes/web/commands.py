@@ -89,8 +89,12 @@ def new(asked: Asked) -> Reply:
 def undo(asked: Asked) -> Reply:
     """Take the last exchange out of the context; its message comes back as a draft."""
     rewind, said = intake.rewind_to(chat_id=asked.chat_id, user_id=asked.user_id, actor=asked.actor)
-    text = _("The last exchange is out of the context.")
-    return notice("undone", text, rewind=rewind, drafts=[said])
+    return undone(rewind, said, _("The last exchange is out of the context."))
+
+
+def undone(rewind: int, said: str, text: str) -> Reply:
+    """Tell that this is out of the context; what the person had said comes back as a draft."""
+    return notice("undone", text, rewind=rewind, drafts=[said] if said else [])
 
 
 def retry(asked: Asked) -> Reply:

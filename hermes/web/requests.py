@@ -65,7 +65,7 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
         case frames.Rewind(ref, turn_id):
             rewind, said = intake.rewind_to(**signed, turn_id=turn_id)
             text = _("What came after this point is out of the context.")
-            return _told(commands.notice("undone", text, rewind=rewind, drafts=[said]), ref)
+            return _told(commands.undone(rewind, said, text), ref)
         case frames.BringBack(_ref, rewind):
             intake.bring_back(**signed, rewind_id=rewind)
         case frames.EditQueued(_ref, turn_id, text):

@@ -5,6 +5,7 @@ Rows come in, read by ``processes_app.selectors``; templates and frames take wha
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,7 @@ from processes_app.models import Approval, CompletionEvent, ProcessRecord
 
 from . import words
 from .groups import Group, Part
+from .rendering import visible
 from .taskframes import Tasks
 
 RUNS: Final = "run_command"  # the tool whose calls are shown as cards
@@ -23,16 +25,31 @@ TAIL: Final = 2_000  # code points of output in a card, and in a frame
 UNCONFINED: Final = "none"  # the level at which a child could write its exit code itself
 RECENT: Final = 10  # of those that have ended, in the drawer
 COMMAND: Final = 300  # code points of a command in one line
-# A sign that turns text round, or has no width, would let a command look like another one.
-_HIDDEN: Final = {
-    code: f"⟨U+{code:04X}⟩"
-    for code in (
-        *(0xAD, 0x61C, 0x180E, 0xFEFF),
-        *range(0x200B, 0x2010),
-        *range(0x2028, 0x202F),
-        *range(0x2060, 0x2070),
-    )
-}
+# Blank signs that Unicode counts as letters or marks.
+_BLANK: Final = frozenset({0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0})
+_SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+
+
+class _Hidden(dict[int, int | str]):
+    """What turns text round, has no width, or looks like a space and is none, by its number.
+
+    Any of these would let a command look like another one.
+    """
+
+    def __missing__(self, code: int) -> int | str:
+        kind = unicodedata.category(chr(code))
+        is_hidden = (
+            kind in {"Cf", "Zl", "Zp", "Co", "Cn"}
+            or (kind == "Zs" and code != 0x20)
+            or code == 0x0D
+            or code in _BLANK
+            or any(code in each for each in _SELECTORS)
+        )
+        self[code] = found = f"⟨U+{code:04X}⟩" if is_hidden else code
+        return found
+
+
+_HIDDEN: Final = _Hidden()
 
 
 def exact(command: str) -> str:
@@ -41,7 +58,7 @@ def exact(command: str) -> str:
     >>> exact("ls \\u202e-la")
     'ls ⟨U+202E⟩-la'
     """
-    return command.translate(_HIDDEN)
+    return visible(command.translate(_HIDDEN))
 
 
 # --- What templates take ------------------------------------------------------------------------
@@ -122,7 +139,7 @@ def ask_of(approval: Approval) -> Ask | None:
         icon=told.icon,
         what=str(told.what),
         command=exact(approval.command),
-        line=exact(domain.one_line(approval.command, COMMAND)),
+        line=domain.one_line(exact(approval.command), COMMAND),
         directory=exact(approval.cwd),
         until=approval.until,
         at=approval.answered_at,
@@ -143,7 +160,7 @@ def proc_of(row: ProcessRecord, *, is_past: bool = False) -> Proc:
         level=_level(told.icon),
         what=str(told.what),
         command=exact(row.command),
-        line=exact(domain.one_line(row.command, COMMAND)),
+        line=domain.one_line(exact(row.command), COMMAND),
         since=row.started_at or row.created_at,
         seconds=row.seconds,
         ended_at=row.ended_at,
@@ -169,7 +186,7 @@ def news_of(event: CompletionEvent) -> News:
         level=_level(told.icon),
         what=str(told.what),
         why=str(why),
-        line=exact(domain.one_line(event.title, COMMAND)),
+        line=domain.one_line(exact(event.title), COMMAND),
         seconds=None if process is None else process.seconds,
         at=event.happened_at,
         output=domain.tail(domain.readable(event.body), TAIL),

@@ -19,7 +19,15 @@ from .judge import (
     in_words,
     judge,
 )
-from .outcomes import approval_key, is_listed, outcome, process_key, script_of, signal_name
+from .outcomes import (
+    approval_key,
+    is_listed,
+    outcome,
+    paths_of,
+    process_key,
+    run_by_interpreters,
+    signal_name,
+)
 from .states import (
     ACTIVE,
     ALERTED,
@@ -102,9 +110,10 @@ __all__ = [
     "judge",
     "one_line",
     "outcome",
+    "paths_of",
     "process_key",
     "readable",
-    "script_of",
+    "run_by_interpreters",
     "signal_name",
     "tail",
 ]

@@ -6,7 +6,7 @@ import fnmatch
 import re
 import shlex
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .states import KillBy, ProcessReason, ProcessStatus
@@ -18,6 +18,15 @@ KILLERS: Final = {
     KillBy.TURN: "ended with the turn that it belonged to",
     KillBy.BOUNDARY: "ended because its chat or session was deleted",
 }
+LONGEST_NAME: Final = 1000
+_BETWEEN: Final = re.compile(r"""[\s;&|<>()`'"\\=,]+""")
+_INTERPRETER: Final = re.compile(
+    r"^(?:.*/)?(?:\.|source|exec|env|make|node|deno|bun|php|lua|awk|sed|expect"
+    r"|(?:ba|da|k|z|fi)?sh|python[\d.]*|perl[\d.]*|ruby[\d.]*|Rscript)$"
+)
+_MODULE: Final = (".py", "/__main__.py")
+_MAKEFILES: Final = ("Makefile", "makefile", "GNUmakefile")
+_HOME: Final = re.compile(r"^(?:~/|\$HOME/|\$\{HOME\}/|/workspace/)")  # also the workspace
 _SHELL: Final = re.compile(r"[;&|<>`$\n\\(){}*?\[\]!#~]")
 
 
@@ -39,6 +48,10 @@ def outcome(
     'failed with exit code 3'
     >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, signal_number=9)
     'ended by SIGKILL from outside'
+    >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=137)
+    'failed with exit code 137 (SIGKILL)'
+    >>> outcome(ProcessStatus.ENDED, ProcessReason.EXITED, exit_code=255)
+    'failed with exit code 255'
     >>> outcome(ProcessStatus.ENDED, ProcessReason.KILLED, kill_by=KillBy.PERSON)
     'killed by the person'
     >>> outcome(ProcessStatus.LOST, ProcessReason.REBOOTED)
@@ -77,8 +90,9 @@ def _code(exit_code: int | None, signal_number: int | None) -> str:
         return "ended without an exit code"
     if exit_code == 0:
         return "finished with exit code 0"
-    if exit_code > 128:  # as a shell tells of a child's signal
-        return f"failed with exit code {exit_code} ({signal_name(exit_code - 128)})"
+    name = signal_name(exit_code - 128)  # as a shell tells of a child's signal
+    if name.startswith("SIG"):
+        return f"failed with exit code {exit_code} ({name})"
     return f"failed with exit code {exit_code}"
 
 
@@ -129,17 +143,36 @@ def is_listed(command: str, allowed: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(plain, pattern) for pattern in allowed)
 
 
-def script_of(command: str) -> str | None:
-    """The file that a command runs, as it is written; None if it names none that could be one.
+def paths_of(command: str) -> list[str]:
+    """Whatever in a command may name a file or folder of the workspace, each once, in order.
 
-    >>> script_of("python3 tools/build.py --all"), script_of("./run.sh"), script_of("ls -la")
-    ('tools/build.py', './run.sh', None)
+    Words are taken out of quotes and substitutions too: a shell may run what stands there.
+
+    >>> paths_of("cd tools && sh -c './a.py >out' ~/b $HOME/c /workspace/d")
+    ['cd', 'tools', 'sh', '-c', './a.py', 'out', 'b', 'c', 'd']
     """
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return None
-    for word in words[:4]:
-        if "/" in word or re.search(r"\.(?:sh|py|js|rb|pl|mjs|ts|bash)$", word):
-            return word
-    return None
+    words = (_HOME.sub("", word) for word in _BETWEEN.split(command))
+    return list(dict.fromkeys(word for word in words if word and len(word) <= LONGEST_NAME))
+
+
+def run_by_interpreters(names: Sequence[str]) -> list[str]:
+    """What a command has another program run, by its names: whatever the file looks like.
+
+    >>> run_by_interpreters(["sh", "-e", "job"]), run_by_interpreters(["ls", "job"])
+    (['job'], [])
+    >>> run_by_interpreters(["python3", "-m", "tools.build"])
+    ['tools.build', 'tools/build.py', 'tools/build/__main__.py']
+    >>> run_by_interpreters(["make", "all"])
+    ['all', 'Makefile', 'makefile', 'GNUmakefile']
+    """
+    found: list[str] = []
+    for place, name in enumerate(names):
+        if not _INTERPRETER.match(name):
+            continue
+        behind = [each for each in names[place + 1 :] if not each.startswith("-")][:1]
+        found += behind
+        if "-m" in names[place + 1 : place + 4]:
+            found += [f"{each.replace('.', '/')}{end}" for each in behind for end in _MODULE]
+        if name == "make":
+            found += _MAKEFILES
+    return found

@@ -15,23 +15,27 @@ COMMAND_SHOWN: Final = 200
 
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links and other strings
+    # Titles, links and other strings; one that is never closed hides no more than its line.
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
     r"|\x1b[@-Z\\-_=>()*+].?"
     r"|[\x80-\x9f]",
     re.DOTALL,
 )
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 _ROLE_MARKS: Final = re.compile(r"<(?=\||/?(?:system|assistant|user|im_|s>))|\[(?=/?INST\])", re.I)
-_RETURNS: Final = re.compile(r"[^\n]*\r(?!\n)")
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether output is to be shown as text: no NUL, and nearly all of it decodes.
+    """Whether output is to be shown as text: few NULs, and nearly all of it decodes.
 
-    >>> is_text("größer".encode()), is_text(b"\\x00\\x01ELF"), is_text(b"")
+    A NUL between words, as of ``find -print0``, makes no text unreadable.
+
+    >>> is_text("größer".encode()), is_text(b"\\x7fELF\\x02\\x00\\x00\\x00\\x00"), is_text(b"")
     (True, False, True)
+    >>> is_text(b"ab\\0cd"), is_text("text".encode("utf-16-le"))
+    (True, False)
     """
-    if b"\0" in raw:
+    if raw.count(0) * 4 > len(raw):
         return False
     decoded = raw.decode("utf-8", "replace")
     return decoded.count("\ufffd") * 10 <= len(decoded)
@@ -43,9 +47,9 @@ def readable(text: str) -> str:
     >>> readable("\\x1b[31mred\\x1b[0m\\r\\n10%\\r100%\\n")
     'red\\n100%\\n'
     """
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    text = _RETURNS.sub("", text)
-    return _CONTROLS.sub("", text.replace("\r", ""))
+    lines = _ESCAPES.sub("", text.replace("\0", "\ufffd")).split("\n")
+    # Of a line that was written over and over the last version counts.
+    return _CONTROLS.sub("", "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines))
 
 
 def tail(text: str, limit: int) -> str:

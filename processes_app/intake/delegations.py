@@ -13,7 +13,7 @@ from hermes.lib.redaction import live
 from processes_app import domain, tasks
 from processes_app.domain import EventKind
 from processes_app.models import CompletionEvent
-from sessions_app.domain import OPEN_TURN, MessageRole
+from sessions_app.domain import OPEN_TURN, MessageRole, TurnStatus
 from sessions_app.models import Chat, Message, Session, Turn
 
 BODY_KEPT: Final = 8000  # characters of an agent's answer
@@ -41,8 +41,11 @@ def _follow(session_id: int) -> bool:
     said = Message.objects.filter(session=child, role=MessageRole.ASSISTANT).exclude(text="")
     answer = said.order_by("-seq").values_list("text", flat=True).first()
     last = turns.order_by("-pk").first() or first
+    how = last.error_code or last.status
     if not answer:
-        answer = f"(it ended without an answer: {last.error_code or last.status})"
+        answer = f"(it ended without an answer: {how})"
+    elif last.status != TurnStatus.COMPLETED:  # what it said on the way is no result
+        answer = f"{answer}\n\n(it ended before it had finished: {how})"
     CompletionEvent(
         child_session=child.key,
         kind=EventKind.DELEGATION,

@@ -157,7 +157,8 @@ def rewind_to(
 ) -> tuple[int, str]:
     """Take the last exchange, or all from a turn's message on, out of the context (``/undo``).
 
-    Return the key of the rewind, which can be undone, and the text that the person had said.
+    Return the key of the rewind, which can be undone, and the text that the person had said:
+    none where the exchange began with a report of the machine.
     """
     _chat, session = _lock(chat_id, user_id)
     owned.stop_underway(session, actor=actor)
@@ -166,7 +167,7 @@ def rewind_to(
     if made is None:
         raise Refused(Code.NOTHING_TO_REDO, NOTHING)
     transcript.publish(session)
-    return made, said.text
+    return made, said.text if said.kind == MessageKind.TEXT else ""
 
 
 @retrying

@@ -145,3 +145,32 @@ def test_an_always_can_be_taken_back():
     assert intake.revoke(approval_id=approval.pk, owner_id=7)
     assert not intake.revoke(approval_id=approval.pk, owner_id=7)
     assert intake.standing(**asked) is None
+
+
+def test_a_process_of_a_host_that_does_not_come_back_is_lost_once(allow_errors):
+    state = facts.talked()
+    turn = Turn.objects.filter(chat=state.chat).latest("pk")
+    old = db_now() - timedelta(hours=26)
+    gone, long, young = (
+        facts.add_process(
+            state,
+            host="another",
+            turn_id_meant=turn.pk,
+            call_id=str(number),
+            created_at=created_at,
+            limit_seconds=seconds,
+        )
+        for number, (created_at, seconds) in enumerate(
+            [(old, 3600), (old, 3 * 3600), (db_now(), 3600)]
+        )
+    )
+    foreign = facts.add_process(state, host="another", created_at=old, limit_seconds=3600)
+
+    assert (sweeps.end_abandoned(), sweeps.end_abandoned()) == (1, 0)
+    gone.refresh_from_db()
+    assert (gone.status, gone.reason) == ("lost", "vanished")
+    assert "unknown" in gone.outcome
+    assert gone.events.count() == 1
+    for each in (long, young, foreign):
+        each.refresh_from_db()
+        assert each.is_active

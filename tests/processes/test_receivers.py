@@ -110,6 +110,18 @@ def test_a_wake_up_that_was_lost_is_found_behind_many_that_wait():
     assert Turn.objects.get(pk=turn.pk).status == "queued"
 
 
+def test_news_whose_hint_was_lost_is_found_behind_chats_that_wait(monkeypatch):
+    """Chats whose report waits behind a long turn keep no sweep from the chats behind them."""
+    monkeypatch.setattr(sweeps, "BATCH", 2)
+    for _ in range(sweeps.BATCH):
+        state = facts.accepted()
+        facts.end(facts.add_process(state))
+    state = facts.ended()
+
+    sweeps.settle_due()
+    assert state.event.status == "accepted"
+
+
 def test_looking_for_delegated_agents_walks_through_no_chats():
     owner = factories.person()
     chats = Chat.objects.bulk_create(Chat(key=f"c{n}", owner=owner) for n in range(2000))

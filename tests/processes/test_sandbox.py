@@ -154,6 +154,20 @@ def test_x05_a_huge_file_is_cut(state, supervisor, level, settings):
     expect("X05 huge file", level, size <= 1_000_000, at_none=True)
 
 
+@pytest.mark.skipif("bwrap" not in LEVELS, reason="no bubblewrap here")
+def test_x05_no_folder_in_memory_takes_all_of_it(state, supervisor, settings):
+    settings.HERMES_SANDBOX = "bwrap"
+    fill = (
+        "n=0; while [ $n -lt 5 ]; do head -c 100000000 /dev/zero >$d/full$n 2>/dev/null; "
+        "n=$((n+1)); done; du -sm $d | cut -f1"
+    )
+    command = f"for d in /tmp /dev/shm; do {fill}; done; touch /x /etc/x /dev/x; echo >/dev/null"
+    lines = run(state, command).tail.splitlines()
+    assert int(lines[0]) <= 257
+    assert int(lines[1]) <= 65
+    assert sum("Read-only" in line for line in lines) == 3
+
+
 def test_x06_signals_to_others(state, supervisor, level):
     victim = subprocess.Popen(["sleep", "60"])
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from processes_app import files, intake, sandbox
 from processes_app.domain import KillBy
 from processes_app.files import Folder
 from processes_app.models import ProcessRecord
+from processes_app.supervisor import Supervisor
 
 from . import facts
 from .conftest import gone, until
@@ -172,6 +174,17 @@ def test_without_its_shim_it_is_lost_once_and_ended(state, supervisor, allow_err
     until(lambda: gone(process.pid))
 
 
+def test_without_its_shim_nothing_that_it_left_runs_on(state, supervisor, allow_errors):
+    command = "sleep 301 & (setsid sleep 302 &) ; sh -c 'trap \"\" TERM; sleep 303' & sleep 304"
+    process = until_runs(start(state, command))
+    below = until(lambda: len(found := _sleeps()) >= 4 and found)
+    os.kill(Folder.of(process.uid).shim().pid, signal.SIGKILL)
+    ended = until_ended(process)
+
+    assert ended.status == "lost"
+    until(lambda: all(gone(pid) for pid in below))
+
+
 def test_a_recycled_pid_is_not_signalled(state, supervisor, allow_errors):
     import subprocess
 
@@ -216,8 +229,6 @@ def test_another_boot_is_lost_and_said_once(state, supervisor, allow_errors):
 
 
 def test_a_claim_without_a_shim_is_started_by_the_next_run(state, places):
-    from processes_app.supervisor import Supervisor
-
     process = start(state, "exit 5")
     first = Supervisor()
     assert intake.claim(process.pk, host=first.host, boot_id=first.boot, sandbox="none")
@@ -314,6 +325,7 @@ def test_the_environment_is_a_few_names(state, supervisor, monkeypatch):
         "TMPDIR",
         "USER",
         "_",
+        "AGENT_PROCESS",
         "OLDPWD",
         "SHLVL",
     }
@@ -330,6 +342,21 @@ def test_a_terminal_takes_input(state, supervisor):
     assert "got:hello" in ended.tail
     assert "tty" in ended.tail
     assert ended.tail.count("got:") == 1
+
+
+def test_what_is_typed_before_it_runs_is_kept_until_it_does(state, places):
+    process = start(state, "read -r word; echo got $word", wants_pty=True)
+    assert intake.send_input(process.pk, call_id="1", text="early\n")
+    supervisor = Supervisor()
+    supervisor.look()
+    assert process.inputs.get().sent_at is None
+
+    def ended():
+        supervisor.look()
+        return not row(process).is_active
+
+    until(ended)
+    assert "got early" in row(process).tail
 
 
 def test_one_taken_back_before_it_began_never_runs(state, places):
@@ -355,3 +382,50 @@ def test_nothing_runs_below_the_accepted_level(state, supervisor, settings):
     assert ended.status == "failed_start"
     assert "accepts the risk" in ended.detail
     assert sandbox.refusal()
+
+
+@pytest.mark.parametrize("made", ["file", "link"])
+def test_a_command_that_took_the_name_of_the_temporary_folder_stops_no_other(
+    state, supervisor, made
+):
+    first = {"file": "rm -r .tmp; echo x > .tmp", "link": "rm -r .tmp; ln -s /nowhere .tmp"}[made]
+    assert until_ended(start(state, first)).exit_code == 0
+    assert until_ended(start(state, "echo done")).exit_code == 0
+
+
+def test_what_the_machine_has_no_room_for_is_told(state, supervisor, places):
+    (files.root() / "p-no-room").write_text("")  # where its folder would be
+    found = until_ended(start(state, "echo done", uid="p-no-room"))
+    (files.root() / "p-no-room").unlink()
+    assert (found.status, found.detail) == ("failed_start", "the machine refused: File exists")
+
+
+def test_one_that_cannot_be_followed_holds_up_no_other(state, supervisor, allow_errors):
+    odd = start(state, "sleep 60")
+    until_runs(odd)
+    folder = Folder.of(odd.uid)
+    (folder.path / "exit.json").write_text('{"why": "", "ended_at": "yesterday"}')
+    try:
+        assert until_ended(start(state, "echo done")).exit_code == 0
+        assert row(odd).status == "running"
+    finally:
+        (folder.path / "exit.json").unlink()
+
+
+def test_a_full_disk_costs_output_and_no_exit_code(state, supervisor):
+    place = files.root() / "p-full-disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "none", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        command = "head -c 300000 /dev/zero | tr '\\0' x; exit 7"
+        process = start(state, command, uid="p-full-disk")
+        child = until(lambda: Folder(place).child())
+        until(lambda: not child.is_alive())
+        time.sleep(0.5)  # what was wrong showed within that time
+        assert row(process).is_active
+        os.truncate(place / "log", 0)
+        assert until_ended(process).exit_code == 7
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)

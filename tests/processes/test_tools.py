@@ -152,6 +152,37 @@ def test_always_covers_this_command_and_this_script_only(state, world, model):
     chats.stop_turn(**state.who)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/bin/sh job.sh",
+        "cd tools && ./job.sh",
+        "cat notes | sh plain",
+        "bash -e -u -x -o pipefail tools/job.sh",
+        "sh -c '. ./plain; true'",
+        "sh $HOME/job.sh",
+        "/workspace/job.sh",
+        "python3 -m tools.build",
+        "make",
+    ],
+)
+def test_every_way_to_run_a_script_binds_an_always_to_it(places, command):
+    workspace = files.workspace_of("chat")
+    (workspace / "tools").mkdir()
+    names = ["job.sh", "tools/job.sh", "plain", "tools/build.py", "Makefile"]
+    for name in names:
+        (workspace / name).write_text("one")
+    (workspace / "notes").write_text("one")
+    before = tools._script_hash("chat", command, "")
+    (workspace / "notes").write_text("two")
+    assert before
+    assert tools._script_hash("chat", command, "") == before
+    for name in names:
+        (workspace / name).write_text("two")
+    assert tools._script_hash("chat", command, "") != before
+    assert tools._script_hash("chat", "ls -la notes 'and " + "x" * 300 + "/y'", "") == ""
+
+
 def test_a_script_that_changes_after_its_approval_does_not_run(state, world, model):
     workspace = files.workspace_of(state.chat.key)
     (workspace / "job.sh").write_text("echo one")

@@ -516,6 +516,20 @@ def test_an_operator_redelivers_shows_and_discards():
     assert facts.violations(state) == []
 
 
+def test_what_an_operator_shows_quietly_marks_its_chat_as_not_read():
+    state = facts.ended()
+    session = state.session
+    assert chats.mark_read(
+        chat_id=state.chat.pk,
+        user_id=state.chat.owner_id,
+        session_id=session.pk,
+        seq=session.last_seq,
+    )
+    assert verdicts.show_quietly(state.event.pk, actor="me", why="told by hand")
+
+    assert Chat.objects.get(pk=state.chat.pk).read_session is None
+
+
 def test_what_is_gone_cannot_be_acted_on():
     for act in (verdicts.redeliver, verdicts.show_quietly, verdicts.discard):
         assert not act(10**9, actor="op", why="?")

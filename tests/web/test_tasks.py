@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from hermes.web import fragments, numbers, reading, selectors, tasking, tasks
+from hermes.web import commands, fragments, numbers, reading, selectors, tasking, tasks
 from hermes.web.cursor import Cursor
-from processes_app import files, intake, runner
+from processes_app import domain, files, intake, runner
 from processes_app.domain import Answer, KillBy
 from processes_app.models import Approval, ProcessRecord
 from sessions_app import intake as chats
@@ -89,6 +89,33 @@ def test_signs_that_cannot_be_seen_are_told_in_a_command():
     html = log_of(asked(command="rm \u202etxt.exe\u202c a\u200bb \x1b[2K"))
 
     assert "⟨U+202E⟩txt.exe⟨U+202C⟩ a⟨U+200B⟩b ␛[2K" in html
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "rm -rf x\rls",
+        "ls \x1b]0;rm -rf x\x07",
+        "ls\u3164rm -rf x",
+        "ls\u00a0rm -rf x",
+        "ls\U000e0041 rm -rf x",
+        "ls\ufe0f rm -rf x",
+        "ls\u2003rm -rf x",
+        "ls\u034f rm -rf x",
+    ],
+)
+def test_no_sign_hides_a_part_of_a_command_in_a_line_or_a_whole(hidden):
+    shown = tasks.exact(hidden)
+    line = domain.one_line(shown, 300)
+    assert "rm -rf x" in line
+    assert line == shown
+    odd = {sign for sign in hidden if sign not in " lsrm-fx0;]"}
+    assert not odd & set(shown)
+
+
+def test_what_can_be_seen_stays_as_it_is():
+    command = "grep -rn 'größe … 日本 🙂' . | head\n\ttail"
+    assert tasks.exact(command) == command
 
 
 # --- Processes -----------------------------------------------------------------------------------
@@ -358,3 +385,14 @@ def test_a_card_is_the_same_in_a_page_and_in_a_frame():
     card = fragments.process_html(look.procs[state.process.uid])
 
     assert card in fragments.turn_html(state.turn.pk)
+
+
+def test_undo_gives_a_person_no_words_of_the_machine_to_send():
+    state = facts.ended()
+    runner.deliver(state.chat.key)
+    facts.run_turns(state)
+    assert len(facts.told(state.chat)) == 1
+    who = {"chat_id": state.chat.pk, "user_id": state.chat.owner_id, "actor": "me"}
+
+    assert commands.run(commands.Asked(**who, id="one"), "/undo")["drafts"] == []
+    assert commands.run(commands.Asked(**who, id="two"), "/undo")["drafts"] == ["hello"]
