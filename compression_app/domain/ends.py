@@ -165,7 +165,8 @@ def refusal(facts: Facts) -> Reason | None:
     if facts.has_open:
         return Reason.ATTEMPT_OPEN
     is_asked = facts.trigger in {Trigger.MANUAL, Trigger.OPERATOR, Trigger.OVERFLOW}
-    if facts.is_paused and facts.trigger != Trigger.OPERATOR:
+    # A pause stops what would run by itself; a person who asks has been told and decides.
+    if facts.is_paused and facts.trigger not in {Trigger.MANUAL, Trigger.OPERATOR}:
         return Reason.PAUSED
     if not is_asked and facts.size < facts.mark and not facts.is_over_messages:
         return Reason.BELOW_MARK

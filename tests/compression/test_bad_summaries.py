@@ -157,7 +157,10 @@ class TestRefusals:
         state = session_over_mark()
         intake.set_paused(scope=intake.EVERYTHING, paused=True, actor="op")
         assert self.refuse(state) == "paused"
-        assert self.refuse(state, "manual") == "paused"
+        assert self.refuse(state, "overflow") == "paused"
+        other = session_over_mark().turn.session_id
+        made = intake.request_compaction(session_id=other, trigger="manual")
+        assert not isinstance(made, intake.Refusal)
         intake.set_paused(scope=intake.EVERYTHING, paused=False, actor="op")
         made = intake.request_compaction(session_id=state.turn.session_id, trigger="soft")
         assert not isinstance(made, intake.Refusal)

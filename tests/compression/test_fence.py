@@ -378,6 +378,8 @@ def facts(**more) -> Facts:
         (facts(has_open=True), Reason.ATTEMPT_OPEN),
         (facts(is_paused=True), Reason.PAUSED),
         (facts(is_paused=True, trigger="operator"), None),
+        (facts(is_paused=True, trigger="manual"), None),
+        (facts(is_paused=True, trigger="overflow"), Reason.PAUSED),
         (facts(size=10), Reason.BELOW_MARK),
         (facts(size=10, is_over_messages=True), None),
         (facts(compactable=3), Reason.TOO_SHORT),
