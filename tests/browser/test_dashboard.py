@@ -42,6 +42,7 @@ def alive():
     for kind, queues, host in (
         ("web", "", "b"),
         ("beat", "", "a"),
+        ("supervisor", "bwrap", "a"),
         ("worker", "turns", "a"),
         ("worker", "turns", "b"),
         ("worker", "background", "a"),
