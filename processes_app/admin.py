@@ -162,6 +162,7 @@ class ProcessAdmin(OperationsMixin, LogAdmin):
             _kill,
             is_danger=True,
             foresee=_foresee_kill,
+            asks_password=True,
         ),
     )
 

@@ -51,7 +51,7 @@ class Rule:
 def rules() -> list[Rule]:
     """The rules, with the limits that the settings name.
 
-    A rule about a number that no source tells is quiet: those about completions wait for theirs.
+    A rule about a number that no source tells is quiet.
     """
     return [
         Rule(

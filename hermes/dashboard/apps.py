@@ -13,7 +13,7 @@ class DashboardConfig(AppConfig):
     verbose_name = "Desk"
 
     def ready(self) -> None:
-        """Let workers and beat tell that they live."""
+        """Let workers, beat and supervisors tell that they live."""
         from django.contrib.auth import signals
 
         from . import logins

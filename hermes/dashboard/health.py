@@ -1,9 +1,9 @@
-"""Whether the parts of the system are there: web, workers, beat, broker, database, checks."""
+"""Whether the parts of the system are there: from the web processes to the hourly checks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -107,6 +107,7 @@ def look(picture: Picture, seen: _Seen) -> Health:
             _broker(),
             _database(seen),
             _beat(picture.now, census.get("beat", Alive())),
+            _supervisor(picture.now, census),
             _invariants(picture.now),
         ],
     )
@@ -240,6 +241,51 @@ def _beat(now: datetime, alive: Alive) -> Cell:
         _ago(now, alive.seen_at),
         _("sweeps late") if late else _("sweeps on time"),
         changelist("dashboard.heartbeat", "kind__exact=beat"),
+        need,
+    )
+
+
+def _supervisor(now: datetime, census: Mapping[str, Alive]) -> Cell:
+    alive = census.get("supervisor", Alive())
+    levels = sorted(
+        key.partition(":")[2]
+        for key, each in census.items()
+        if key.startswith("supervisor:") and each.up
+    )
+    show = [Link(_("Show the processes"), changelist("dashboard.heartbeat"))]
+    level, need = Level.OK, None
+    told = _("sandbox: %(levels)s") % {"levels": ", ".join(levels)}
+    if "none" in levels:
+        level = Level.BAD
+        told = _("no sandbox (none)")
+    elif "refused" in levels:
+        level = Level.WARN
+        told = _("no command runs")
+    elif levels == ["off"]:
+        told = _("commands are off")
+    if alive.up < alive.known or not alive.up:
+        level = Level.WARN if alive.up else Level.BAD
+        told = _("commands wait") if not alive.up else told
+        need = Need(
+            level,
+            _("No supervisor is there.") if not alive.up else _("A supervisor is gone."),
+            _("Last seen %(ago)s. What it started goes on; how it ends is told when it is back.")
+            % {"ago": _ago(now, alive.lost_at or alive.seen_at)},
+            show,
+        )
+    elif "none" in levels:
+        need = Need(
+            Level.WARN,
+            _("The agent's commands run without a sandbox."),
+            _("They can read and change whatever Hermes itself can."),
+            show,
+        )
+    return Cell(
+        _("Supervisor"),
+        level,
+        _("%(up)d of %(known)d") % {"up": alive.up, "known": alive.known},
+        told,
+        changelist("dashboard.heartbeat", "kind__exact=supervisor"),
         need,
     )
 

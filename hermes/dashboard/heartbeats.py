@@ -86,8 +86,9 @@ def _run(kind: str, queues: Sequence[str]) -> None:
 
 def forget_replaced(kind: str, queues: Sequence[str] = ()) -> int:
     """Take away rows of processes of this kind that are provably gone; how many."""
-    joined = ",".join(sorted(queues))[:200]
-    rows = Heartbeat.objects.filter(kind=kind, queues=joined)
+    rows = Heartbeat.objects.filter(kind=kind)
+    if kind == "worker":  # one of another queue is no replacement
+        rows = rows.filter(queues=",".join(sorted(queues))[:200])
     gone = [
         row
         for row in rows.values_list("pk", flat=True)
@@ -106,7 +107,10 @@ def forget_old() -> int:
 
 @dataclass(frozen=True)
 class Alive:
-    """How many processes of a kind, or of a queue, are there, and how many were."""
+    """How many processes of a kind, or of a queue, are there, and how many were.
+
+    What a supervisor offers stands where a worker has its queues: the level of its sandbox.
+    """
 
     up: int = 0
     known: int = 0
@@ -115,7 +119,7 @@ class Alive:
 
 
 def census(now: datetime) -> Mapping[str, Alive]:
-    """Who lives, by kind, and for workers by ``worker:queue`` too; one query."""
+    """Who lives, by kind, and with queues by ``worker:queue`` too; one query."""
     found: dict[str, Alive] = {}
     for kind, queues, seen_at in Heartbeat.objects.filter(seen_at__gte=now - FORGOTTEN).values_list(
         "kind", "queues", "seen_at"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
@@ -14,11 +15,17 @@ from .sources.base import changelist
 
 @dataclass(frozen=True)
 class Entry:
-    """A list: its model, its name, its icon."""
+    """A list: its model, its name, its icon; or a page of its own about rows of that model."""
 
     model: str
     label: str | Promise
     icon: str
+    page: str = ""  # name of its address
+
+    @property
+    def key(self) -> str:
+        """By what a page says that it is this one."""
+        return self.page.partition(":")[2] or self.model
 
 
 # An application whose lists are not there yet is left out: see changelist().
@@ -45,6 +52,8 @@ MENU: Final[tuple[tuple[str | Promise, tuple[Entry, ...]], ...]] = (
         (
             Entry("processes_app.processrecord", _("Processes"), "proc"),
             Entry("processes_app.completionevent", _("Completions"), "inbox"),
+            Entry("processes_app.completionevent", _("Dropped"), "drop", "desk:dropped"),
+            Entry("processes_app.approval", _("Approvals"), "check"),
         ),
     ),
     (
@@ -67,7 +76,7 @@ def menu(request: HttpRequest) -> list[tuple[str | Promise, list[tuple[Entry, st
         rows = []
         for entry in entries:
             label, _dot, model = entry.model.partition(".")
-            url = changelist(entry.model)
+            url = reverse(entry.page) if entry.page else changelist(entry.model)
             if url and request.user.has_perm(f"{label}.view_{model}"):
                 rows.append((entry, url))
         if rows:

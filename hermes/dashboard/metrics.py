@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from hermes.lib.db import db_now
+from processes_app.domain import DropReason, ProcessStatus
 from sessions_app.models import Periodic
 
 from . import domain, heartbeats, rollups
@@ -40,8 +41,19 @@ COUNTERS: Final = {
         "Attempts whose turn was let go, by what became of them.",
         "outcome",
     ),
+    "completions": (
+        "hermes_completions_settled_total",
+        "Completions that were settled, by how.",
+        "outcome",
+    ),
+    "drops": ("hermes_completions_dropped_total", "Completions dropped, by reason.", "reason"),
+    "processes": (
+        "hermes_background_processes_ended_total",
+        "Background processes that ended or were lost.",
+        "outcome",
+    ),
 }
-RECENT: Final = ("attempts", "holds", "waits")  # also told of the last hour
+RECENT: Final = ("attempts", "holds", "waits", "drops", "processes")  # also told of the last hour
 
 
 def collect() -> list[Metric]:
@@ -54,7 +66,7 @@ def _parts() -> Iterator[Metric]:
     """Processes, database, broker, checks, alerts."""
     seen = ask_database()
     census = heartbeats.census(seen.now)
-    for kind in ("web", "beat", *(f"worker:{queue}" for queue in QUEUES)):
+    for kind in ("web", "beat", "supervisor", *(f"worker:{queue}" for queue in QUEUES)):
         alive = census.get(kind, heartbeats.Alive())
         name, _colon, queue = kind.partition(":")
         labels = {"kind": name, "queue": queue}
@@ -64,6 +76,14 @@ def _parts() -> Iterator[Metric]:
             "Processes that were there in the last day and did not leave in good order.",
             max(alive.known - alive.up, 0 if alive.up else 1),
             labels,
+        )
+    levels = [key.partition(":")[2] for key in census if key.startswith("supervisor:")]
+    for level in levels:
+        yield Metric(
+            "hermes_sandbox_supervisors",
+            "Supervisors seen a moment ago, by the level at which they confine commands.",
+            census[f"supervisor:{level}"].up,
+            {"level": level},
         )
     oldest = Heartbeat.objects.order_by("seen_at").values_list("seen_at", flat=True).first()
     age = 0.0 if oldest is None else max(0.0, (seen.now - oldest).total_seconds())
@@ -135,6 +155,19 @@ def _recent() -> Iterator[Metric]:
     bins = domain.wait_bins(picture.counts("waits"))
     high = domain.percentile(bins, 0.95) or 0.0
     yield Metric("hermes_turn_wait_p95_seconds", "95th percentile of the last hour's waits.", high)
+    drops = picture.counts("drops")
+    for reason in DropReason:
+        yield Metric(
+            "hermes_completions_dropped_last_hour",
+            "Completions dropped, by reason.",
+            drops.get(reason, 0),
+            {"reason": str(reason)},
+        )
+    yield Metric(
+        "hermes_processes_lost_last_hour",
+        "Background processes whose outcome nobody knows.",
+        picture.counts("processes").get(ProcessStatus.LOST, 0),
+    )
 
 
 # --- The page -------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ class Heartbeat(models.Model):
     """One process of the product, and when it last told that it lives."""
 
     owner = models.CharField(max_length=200, primary_key=True)  # hermes.lib.leases.Owner
-    kind = models.CharField(max_length=16)  # web, worker, beat
+    kind = models.CharField(max_length=16)  # web, worker, beat, supervisor
     host = models.CharField(max_length=100)
-    queues = models.CharField(max_length=200, blank=True, default="")  # of a worker, by comma
+    queues = models.CharField(max_length=200, blank=True, default="")  # by comma; or a level
     version = models.CharField(max_length=40, blank=True, default="")
     began_at = models.DateTimeField(db_default=DbNow())
     seen_at = models.DateTimeField(db_default=DbNow())

@@ -1,10 +1,13 @@
-"""Workers and beat tell that they live, from the moment at which they are ready."""
+"""Workers, beat and supervisors tell that they live, from the moment at which they are ready."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from celery import signals
+from django.dispatch import receiver
+
+from processes_app.signals import supervisor_began
 
 from . import heartbeats
 
@@ -19,3 +22,9 @@ def worker_came(sender: Any, **_: Any) -> None:
 def beat_came(**_: Any) -> None:
     """The clock of the sweeps is there."""
     heartbeats.begin("beat")
+
+
+@receiver(supervisor_began)
+def supervisor_came(level: str, **_: Any) -> None:
+    """Commands are started and followed on this host, at this level of the sandbox."""
+    heartbeats.begin("supervisor", [level])

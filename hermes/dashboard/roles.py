@@ -17,6 +17,14 @@ OPERATOR: Final[Role] = {
         "clear_cooldown",
         "pause_compaction",
     ),
+    "processes_app": (
+        "view_*",
+        "kill_process",
+        "redeliver_completion",
+        "show_completion",
+        "discard_completion",
+        "revoke_approval",
+    ),
     "dashboard": (
         "view_*",
         "export_timeline",
@@ -29,6 +37,7 @@ OPERATOR: Final[Role] = {
 AUDITOR: Final[Role] = {
     "sessions_app": ("view_*",),
     "compression_app": ("view_*",),
+    "processes_app": ("view_*",),
     "dashboard": ("view_*",),
     "auth": ("view_*",),
     "admin": ("view_logentry",),
@@ -42,6 +51,12 @@ SUPPORT: Final[Role] = {
         "view_summary",
         "view_rewind",
         "read_transcript",
+    ),
+    "processes_app": (
+        "view_processrecord",
+        "view_completionevent",
+        "view_approval",
+        "read_log",
     ),
     "dashboard": ("view_timeline",),
 }

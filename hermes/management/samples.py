@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 Exchange = tuple[str, str]
@@ -261,4 +262,36 @@ SHORT: Final[tuple[tuple[str, tuple[Exchange, ...]], ...]] = (
             ),
         ),
     ),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A command, and what it wrote."""
+
+    command: str
+    output: str
+
+
+COMMANDS_TITLE: Final = "Receipts of the year"
+COMMANDS: Final = (
+    (
+        "All receipts of the year are in the folder receipts. Please count them by month, and tell "
+        "me which months look thin.",
+        "I will count the files of each month by their names. It runs in the background; I come "
+        "back to you as soon as it has ended.",
+    ),
+    "The count is done: 412 receipts. **April** (9) and **August** (11) look thin; the other "
+    "months have between 31 and 48. In both months the numbering has gaps, so some receipts were "
+    "probably never scanned. Shall I list the missing numbers?",
+)
+COUNT: Final = Sample(
+    'for m in receipts/2026-*; do printf \'%s %s\\n\' "$m" "$(ls "$m" | wc -l)"; done',
+    "receipts/2026-01 38\nreceipts/2026-02 31\nreceipts/2026-03 44\nreceipts/2026-04 9\n"
+    "receipts/2026-05 47\nreceipts/2026-06 42\nreceipts/2026-07 48\nreceipts/2026-08 11\n"
+    "receipts/2026-09 46\nreceipts/2026-10 48\nreceipts/2026-11 48\n",
+)
+CHECK: Final = Sample(
+    "sha256sum -c receipts/checksums.txt",
+    "receipts/2026-01/0001.pdf: OK\n… 410 lines …\nreceipts/2026-11/0412.pdf: OK\n",
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from hermes.lib import reauth
 from processes_app import files, intake, runner, verdicts
 from processes_app.domain import DropReason, KillBy
 from processes_app.models import Approval, CompletionEvent, ProcessRecord
@@ -198,6 +200,16 @@ class TestKill:
         again = act(client, PROCESS, "kill", state.process)
         assert b"its end was asked for already" in again.content
         assert History.objects.filter(kind="operator").count() == 1
+
+    def test_it_asks_for_the_password_that_was_not_shown_lately(self, client, allowed):
+        state = facts.running()
+        session = client.session
+        session[reauth.KEY] = int(time.time()) - reauth.FRESH - 1
+        session.save()
+        data = {"action": "kill", "_selected_action": [state.process.pk], "reason": WHY}
+        asked = client.post(f"/admin/{PROCESS}/", data)
+        assert asked.url.startswith("/admin/desk/confirm/?next=")
+        assert ProcessRecord.objects.get().kill_asked_at is None
 
     def test_many_are_counted_by_what_would_come_of_it(self, client, allowed):
         rows = [facts.running().process for _ in range(3)]

@@ -18,11 +18,13 @@ from compression_app.models import CompactionAttempt, CompressionState, Cooldown
 from hermes.dashboard import domain, rollups
 from hermes.dashboard.models import CheckResult, Heartbeat, Rollup, RollupMark
 from hermes.lib.db import DbNow, db_now
+from processes_app.models import CompletionEvent
 from sessions_app.models import Periodic
 from tests import factories
 from tests.browser.conftest import OpenTab
 from tests.browser.test_look import serious
-from tests.dashboard.conftest import attempt, small_model
+from tests.dashboard.conftest import attempt, dropped, small_model
+from tests.processes import facts
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
@@ -42,6 +44,7 @@ def alive():
     for kind, queues, host in (
         ("web", "", "b"),
         ("beat", "", "a"),
+        ("supervisor", "bwrap", "a"),
         ("worker", "turns", "a"),
         ("worker", "turns", "b"),
         ("worker", "background", "a"),
@@ -78,6 +81,13 @@ def a_day(alive):
             (hour, "deferred", "ended", 1 if hour == 13 else 0, 0),
             *((hour, "holds", str(n), (hour * 7 + n * 3) % 11 // (4 + n), 0) for n in range(10)),
             (hour, "holds", "released", 1 if hour % 3 == 1 else 0, 0),
+            (hour, "completions", "delivered", round(26 * busy), 0),
+            (hour, "completions", "consumed", round(6 * busy), 0),
+            (hour, "completions", "quiet", round(2 * busy), 0),
+            (hour, "completions", "dropped", hour % 5, 0),
+            (hour, "drops", "closed_by_user", hour % 5 - hour % 10 // 7, 0),
+            (hour, "drops", "session_deleted", hour % 10 // 7, 0),
+            (hour, "processes", "ended", round(34 * busy), 0),
         ]
     begin = domain.floor(now, domain.HOUR) - timedelta(hours=23)
     Rollup.objects.bulk_create(
@@ -92,6 +102,8 @@ def a_day(alive):
         for hour, figure, label, count, total in rows
         if count
     )
+    for minutes in (47, 12, 3):
+        facts.running(started_at=now - timedelta(minutes=minutes))
 
 
 @pytest.fixture
@@ -116,6 +128,64 @@ def unwell(a_day):
         label="failed",
         defaults={"count": 18, "total": 36_400},
     )
+
+
+@pytest.fixture
+def many_dropped(unwell):
+    """… and news that was dropped while its owners were switched off."""
+    rows, hour = [], domain.floor(db_now(), domain.HOUR)
+    for kind, count in (("owner_inactive", 42), ("closed_by_user", 9)):
+        state = dropped(kind)
+        state.chat.owner.is_active = True
+        state.chat.owner.save(update_fields=["is_active"])
+        event = state.event
+        for n in range(2, count + 1):
+            values = {
+                field.attname: getattr(event, field.attname)
+                for field in CompletionEvent._meta.concrete_fields
+                if not field.primary_key
+            }
+            at = event.settled_at - timedelta(seconds=47 * n)
+            rows.append(CompletionEvent(**{**values, "seq": n, "settled_at": at}))
+    CompletionEvent.objects.bulk_create(rows)
+    for ago, count in ((1, 29), (0, 13)):
+        Rollup.objects.create(
+            width=domain.HOUR,
+            at=hour - timedelta(hours=ago),
+            figure="drops",
+            label="owner_inactive",
+            count=count,
+        )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
+@pytest.mark.parametrize("state", ["empty", "tried"])
+def test_everybody_can_read_what_was_dropped(
+    request, web, tab: OpenTab, admin, state: str, size, dark: bool
+):
+    request.getfixturevalue("alive" if state == "empty" else "many_dropped")
+    path = "/admin/desk/dropped/"
+    path += "?reason_code=owner_inactive" if state == "tried" else ""
+    opened = desk(tab, admin, path, width=size[0], height=size[1], dark=dark, bypass_csp=True)
+    theme = "dark" if dark else "light"
+    keep(opened.page, f"dropped-{state}-{theme}-{size[0]}")
+
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious(opened.page) == []
+
+
+def test_what_was_dropped_is_redelivered_in_steps(web, tab: OpenTab, admin, many_dropped):
+    opened = desk(tab, admin, "/admin/")
+    page = opened.page
+    page.click("text=Review and redeliver")
+    page.click("text=Try owner_inactive")
+    assert "Would redeliver 42 of owner_inactive." in page.inner_text("aside")
+    page.fill("textarea[name=reason]", "They were switched off by mistake.")
+    page.check("input[name=sure]")
+    page.click("aside button[type=submit]")
+    page.wait_for_selector("text=42 completions are judged again.")
+    assert CompletionEvent.objects.filter(status="dropped").count() == 9
 
 
 def desk(tab: OpenTab, admin, path: str = "/admin/", **how):

@@ -13,11 +13,16 @@ from compression_app.domain import AttemptStatus, Reason
 from compression_app.models import CompactionAttempt, CompressionState
 from hermes.dashboard import heartbeats
 from hermes.dashboard.models import Heartbeat
-from hermes.lib.db import DbNow
+from hermes.lib.db import DbNow, db_now
+from processes_app import runner
+from processes_app.domain import ProcessReason, ProcessStatus
+from processes_app.intake import End, record_end
+from processes_app.models import CompletionEvent
 from sessions_app import intake as sessions
-from sessions_app.models import Periodic
+from sessions_app.models import Periodic, Session
 from tests import factories
 from tests.compression.conftest import session_over_mark
+from tests.processes import facts
 
 
 @pytest.fixture
@@ -35,6 +40,7 @@ def alive(db):
     for kind, queues in (
         ("web", ""),
         ("beat", ""),
+        ("supervisor", "bwrap"),
         ("worker", "turns"),
         ("worker", "background"),
     ):
@@ -80,3 +86,39 @@ def failed(streak: int = 1) -> CompactionAttempt:
     CompressionState.objects.filter(session=made.session_id).update(streak=streak)
     made.refresh_from_db()
     return made
+
+
+def dropped(kind: str = "closed_by_user") -> facts.Background:
+    """A chat whose process has ended and whose news was dropped for this reason, by the table."""
+    state = facts.running()
+    if kind == "closed_by_user":
+        facts.reset(state)
+    facts.end(state.process)
+    events = CompletionEvent.objects.filter(process=state.process)
+    if kind == "unknown_type":
+        events.update(kind="watch_match")
+    elif kind == "owner_unproven":  # its session goes on in one that never comes
+        Session.objects.filter(chat=state.chat).update(ended_at=DbNow(), end_reason="compression")
+        runner.deliver(state.chat.key)
+        past = DbNow() - timedelta(minutes=3)
+        events.update(due_at=past, waits_since=past)
+    elif kind == "owner_inactive":
+        state.chat.owner.is_active = False
+        state.chat.owner.save(update_fields=["is_active"])
+    runner.deliver(state.chat.key)
+    assert (state.event.status, state.event.reason) == ("dropped", kind)
+    return state
+
+
+def lost() -> facts.Background:
+    """A chat whose process nobody can say the end of."""
+    state = facts.running()
+    end = End(
+        ProcessStatus.LOST,
+        ProcessReason.VANISHED,
+        exit_code=None,
+        body="",
+        ended_at=db_now(),
+    )
+    assert record_end(state.process.pk, end)
+    return state

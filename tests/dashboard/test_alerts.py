@@ -22,7 +22,11 @@ from sessions_app.models import History
 from .conftest import gone
 from .test_metrics import (
     _broken,
+    _dropped,
+    _dropped_unknown,
+    _dropped_unproven,
     _failed,
+    _process_lost,
     _swept_long_ago,
     _turn_delayed,
     _turn_queued,
@@ -85,23 +89,31 @@ def test_a_broker_that_is_away(settings):
     assert firing() == {"broker"}
 
 
+@pytest.mark.usefixtures("alive", "allow_errors")
 @pytest.mark.parametrize(
-    ("metric", "rule"),
+    ("cause", "rule"),
     [
-        (
-            Metric("hermes_completions_dropped_last_hour", "", 1, {"reason": "owner_unproven"}),
-            "dropped_unproven",
-        ),
-        (
-            Metric("hermes_completions_dropped_last_hour", "", 1, {"reason": "unknown_type"}),
-            "dropped_unknown",
-        ),
-        (Metric("hermes_processes_lost_last_hour", "", 1), "processes_lost"),
+        (_dropped_unproven, "dropped_unproven"),
+        (_dropped_unknown, "dropped_unknown"),
+        (_process_lost, "processes_lost"),
     ],
 )
-def test_rules_about_completions_wait_for_their_numbers(metric, rule):
-    alerts.evaluate(numbers=[metric])
+def test_what_is_lost_of_processes_fires(cause, rule):
+    up_to_now()
+    alerts.evaluate()
+    assert firing() == set()
+    cause()
+    up_to_now()
+    alerts.evaluate()
     assert firing() == {rule}
+
+
+@pytest.mark.usefixtures("alive")
+def test_what_is_dropped_by_design_is_no_alarm():
+    _dropped()
+    up_to_now()
+    alerts.evaluate()
+    assert firing() == set()
 
 
 def test_what_was_dropped_by_design_fires_nothing():

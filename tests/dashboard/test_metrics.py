@@ -15,12 +15,15 @@ from hermes import env
 from hermes.dashboard import alerts, metrics, rollups
 from hermes.dashboard.models import Alert, CheckResult, RollupMark
 from hermes.lib.db import DbNow, db_now
+from processes_app import runner
+from processes_app.models import CompletionEvent
 from sessions_app import transcript
 from sessions_app.domain import TurnStatus
 from sessions_app.models import Periodic, Turn
 from tests import states
+from tests.processes import facts
 
-from .conftest import attempt, failed, gone, small_model
+from .conftest import attempt, dropped, failed, gone, lost, small_model
 from .test_rollups import up_to_now
 
 pytestmark = pytest.mark.django_db
@@ -107,6 +110,50 @@ def _alert() -> None:
     Alert.objects.create(rule="streak", is_firing=True)
 
 
+def _news_due() -> None:
+    facts.ended()
+    CompletionEvent.objects.update(due_at=DbNow() - timedelta(seconds=90))
+
+
+def _news_retries() -> None:
+    facts.ended()
+    CompletionEvent.objects.update(due_at=DbNow() + timedelta(seconds=90))
+
+
+def _news_accepted() -> None:
+    facts.accepted()
+
+
+def _news_delivered() -> None:
+    state = facts.accepted()
+    transcript.start(transcript.claim(state.turn.session_id))
+    runner.deliver(state.chat.key)
+
+
+def _dropped() -> None:
+    dropped()
+
+
+def _dropped_unproven() -> None:
+    dropped("owner_unproven")
+
+
+def _dropped_unknown() -> None:
+    dropped("unknown_type")
+
+
+def _process_runs() -> None:
+    facts.running()
+
+
+def _process_lost() -> None:
+    lost()
+
+
+def _supervisor_gone() -> None:
+    gone("supervisor", "bwrap")
+
+
 def _rollup_late() -> None:
     RollupMark.objects.update(through=DbNow() - timedelta(days=1))
 
@@ -138,6 +185,20 @@ def _rollup_late() -> None:
         (_swept_long_ago, "hermes_sweep_age_seconds", 3600),
         (_broken, "hermes_invariant_violations", 2),
         (_alert, "hermes_alerts_firing", 1),
+        (_news_due, 'hermes_completions{state="pending"}', 1),
+        (_news_due, "hermes_oldest_due_completion_seconds", 90),
+        (_news_retries, 'hermes_completions{state="retrying"}', 1),
+        (_news_accepted, 'hermes_completions{state="accepted"}', 1),
+        (_news_delivered, 'hermes_completions_settled_total{outcome="delivered"}', 1),
+        (_dropped, 'hermes_completions_settled_total{outcome="dropped"}', 1),
+        (_dropped, 'hermes_completions_dropped_total{reason="closed_by_user"}', 1),
+        (_dropped, 'hermes_completions_dropped_last_hour{reason="closed_by_user"}', 1),
+        (_dropped, 'hermes_background_processes_ended_total{outcome="ended"}', 1),
+        (_process_runs, "hermes_background_processes", 1),
+        (_process_lost, 'hermes_background_processes_ended_total{outcome="lost"}', 1),
+        (_process_lost, "hermes_processes_lost_last_hour", 1),
+        (_supervisor_gone, 'hermes_processes_missing{kind="supervisor"}', 1),
+        (_supervisor_gone, 'hermes_sandbox_supervisors{level="bwrap"}', -1),
     ],
 )
 def test_it_moves(client, settings, cause, name, by):

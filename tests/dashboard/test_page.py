@@ -94,6 +94,28 @@ class TestUnwell:
         assert verdict(text) == ("bad", "One thing needs you.")
         assert "No worker takes the queue “turns”." in text
 
+    def test_no_supervisor(self, client):
+        gone("supervisor", "bwrap")
+        text = page(client)
+        assert verdict(text)[0] == "bad"
+        assert "No supervisor is there." in text
+
+    @pytest.mark.parametrize(
+        ("level", "state", "told"),
+        [
+            ("landlock", "ok", "sandbox: landlock"),
+            ("none", "bad", "no sandbox (none)"),
+            ("refused", "warn", "no command runs"),
+            ("off", "ok", "commands are off"),
+        ],
+    )
+    def test_the_sandbox_in_force(self, client, level, state, told):
+        Heartbeat.objects.filter(kind="supervisor").update(queues=level)
+        text = page(client)
+        cell = next(each for each in re.findall(r"<li .*?</li>", text, re.S) if told in each)
+        assert f'data-state="{state}"' in cell
+        assert ("run without a sandbox" in text) is (level == "none")
+
     def test_one_of_two_workers(self, client):
         gone("worker", "turns")
         Heartbeat.objects.create(owner="b|b|1|1", kind="worker", host="b", queues="turns")

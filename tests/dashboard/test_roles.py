@@ -32,9 +32,11 @@ def test_they_differ_in_what_they_may_do():
     acts = {"trigger_compaction", "cancel_compaction", "clear_cooldown", "pause_compaction"}
     assert acts <= codes("Operator")
     assert {code for code in codes("Auditor") if not code.startswith("view_")} == set()
-    assert "read_transcript" not in codes("Operator") | codes("Auditor")
+    assert {"kill_process", "redeliver_completion", "discard_completion"} <= codes("Operator")
+    assert {"read_transcript", "read_log"} & (codes("Operator") | codes("Auditor")) == set()
     assert {code for code in codes("Support") if not code.startswith("view_")} == {
-        "read_transcript"
+        "read_transcript",
+        "read_log",
     }
 
 

@@ -9,10 +9,14 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from compression_app import fence, intake
+from hermes.dashboard import timeline
+from hermes.lib.db import db_now
+from processes_app import intake as processes
+from processes_app.models import Approval
 from sessions_app.models import History, Session
 from tests import factories, states
 
-from .conftest import attempt, failed, small_model
+from .conftest import attempt, dropped, failed, small_model
 
 pytestmark = pytest.mark.django_db
 SECRET = "the secret that somebody said"
@@ -45,6 +49,44 @@ def test_turns_holds_attempts_cooldowns_and_operators_stand_in_order(client, ope
     places = [told.index(line) for line in order]
     assert places == sorted(places)
     assert lines(client, made.session_id, "") == told[::-1]
+
+
+def test_processes_approvals_and_verdicts_stand_in_order(client, operator):
+    state = dropped()
+    session = state.session
+    approved(state)
+    processes.redeliver(event_id=state.event.pk, actor="rosa", why="the person asked for it")
+    told = lines(client, session.pk)
+    event = state.event.pk
+    order = [
+        f"Process {state.process.uid}: ",
+        f"Completion {event} of {state.process.uid}: due",
+        f"Completion {event}: pending → dropped",
+        f"Completion {event}: dropped → pending",
+    ]
+    places = [next(n for n, line in enumerate(told) if line.startswith(each)) for each in order]
+    assert places == sorted(places)
+    assert any(line.startswith("Approval") and "allowed" in line for line in told)
+    bundle = timeline.bundle(session, db_now())
+    assert "the person asked for it" not in bundle
+    assert "rosa" not in bundle
+    assert "closed_by_user" in bundle
+
+
+def approved(state) -> Approval:
+    """An approval of the session, answered once."""
+    return Approval.objects.create(
+        turn_id_meant=1,
+        call_id="c",
+        origin_chat=state.chat.key,
+        origin_session=state.session.key,
+        owner_id_meant=state.chat.owner_id,
+        command=SECRET,
+        status="allowed",
+        answer="once",
+        until=db_now(),
+        answered_at=db_now(),
+    )
 
 
 def test_a_kind_alone(client, operator):

@@ -18,6 +18,7 @@ LEFT_OUT = {
 UNITS = {
     "web": "systemd/hermes-web@.service",
     "beat": "systemd/hermes-beat.service",
+    "supervisor": "systemd/hermes-supervisor.service",
     "turns": "systemd/hermes-turns.service",
     "background": "systemd/hermes-background.service",
 }
@@ -41,7 +42,8 @@ def section(name: str) -> str:
 def test_it_starts_the_same_program(kind: str, program) -> None:
     text = joined(UNITS[program.name]) if kind == "unit" else section(program.name)
     words = list(program.command[2:])
-    assert f"-m {words[0]}" in text
+    module = program.command[1] == "-m"
+    assert f"-m {words[0]}" in text if module else f"manage.py {words[0]}" in text
     options = {word.split("=")[0] for word in words if word.startswith("--")} - LEFT_OUT
     assert {option for option in options if option not in text} == set()
     for option in ("-Q", "-c", "-P"):

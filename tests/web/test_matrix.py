@@ -16,8 +16,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from hermes.dashboard import roles
+from processes_app.models import ProcessRecord
 from sessions_app.models import Chat, Session
 from tests import factories, states
+from tests.processes import facts
 
 pytestmark = pytest.mark.django_db
 
@@ -38,6 +40,7 @@ PAGES: dict[str, tuple[int, ...]] = {
     "login/code/": (302,) * 7,
     "admin/desk/confirm/": STAFF_ONLY,
     "admin/desk/second-factor/": STAFF_ONLY,
+    "admin/desk/dropped/": (302, 302, 403, 200, 200, 200, 200),
     "admin/desk/sessions/<int:pk>/": (302, 302, 403, 200, 200, 200, 200),
     "admin/desk/sessions/<int:pk>/export/": (302, 302, 405, 405, 405, 405, 405),
 }
@@ -47,6 +50,8 @@ CHATS = {
     "chats/<uuid:uid>/older/": 404,
     "chats/<uuid:uid>/versions/<int:rewind>/": 404,
     "chats/<uuid:uid>/summaries/<int:pk>/": 404,
+    "chats/<uuid:uid>/results/<int:pk>/": 404,
+    "processes/<slug:uid>/": 404,
     "chats/<uuid:uid>/fold/": 404,
     "chats/<uuid:uid>/text/": 404,
     "chats/<uuid:uid>/rename/": 405,
@@ -71,6 +76,9 @@ LISTS = {
     "compression_app.compactionattempt": {"auditor", "operator"},
     "compression_app.cooldown": {"auditor", "operator"},
     "compression_app.compressionstate": {"auditor", "operator"},
+    "processes_app.processrecord": {"support", "auditor", "operator"},
+    "processes_app.completionevent": {"support", "auditor", "operator"},
+    "processes_app.approval": {"support", "auditor", "operator"},
     "dashboard.heartbeat": {"auditor", "operator"},
     "dashboard.checkresult": {"auditor", "operator"},
     "dashboard.alert": {"auditor", "operator"},
@@ -140,7 +148,9 @@ def personas() -> dict[str, Client]:
 
 def filled(path: str, chat: Chat) -> str:
     session = Session.objects.get(chat=chat)
+    process = ProcessRecord.objects.filter(origin_chat=chat.key).first()
     for told, value in (
+        ("<slug:uid>", process.uid if process else ""),
         ("<uuid:uid>", chat.uid),
         ("<int:pk>", session.pk),
         ("<int:rewind>", 1),
@@ -163,7 +173,7 @@ def test_pages(personas):
 
 
 def test_chats_of_others(personas):
-    chat = states.fresh().chat
+    chat = facts.ended().chat
     cells, wrong = 0, []
     for path, status in CHATS.items():
         for name in PERSONAS:
@@ -232,6 +242,21 @@ def test_operations_are_for_whom_they_are_permitted(personas):
     print(f"matrix: {cells} cells of operations")
     assert cells > 50
     assert wrong == []
+
+
+OF_PROCESSES = ("kill", "redeliver", "show", "discard", "revoke")
+
+
+def test_who_acts_on_processes_and_who_reads_their_output(personas):
+    state = facts.ended()
+    found = {name: permission for _label, name, permission in operations()}
+    page = f"/admin/processes_app/processrecord/{state.process.pk}/change/"
+    for persona in ("support", "auditor", "operator"):
+        person = get_user_model().objects.get(username=f"the-{persona}")
+        may = {name for name in OF_PROCESSES if person.has_perm(found[name])}
+        assert may == (set(OF_PROCESSES) if persona == "operator" else set())
+        shown = b"echo done" in personas[persona].get(page).content
+        assert shown is (persona == "support")
 
 
 def test_nobody_below_superuser_and_operator_may_act():

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import compaction, turns
+from . import compaction, processes, turns
 from .base import Event, Link, Metric, Moment, Need, Panel, Picture, Source, Span
 
-SOURCES: Final[tuple[Source, ...]] = (turns.SOURCE, compaction.SOURCE)
+SOURCES: Final[tuple[Source, ...]] = (turns.SOURCE, compaction.SOURCE, processes.SOURCE)
 
 __all__ = [
     "SOURCES",

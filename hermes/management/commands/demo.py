@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -24,6 +24,10 @@ from hermes.lib.chat import Usage
 from hermes.lib.db import db_now
 from hermes.management import samples
 from hermes.management.samples import Exchange
+from processes_app import intake as processes
+from processes_app.domain import Answer, ApprovalStatus, ProcessReason, ProcessStatus
+from processes_app.models import Approval, CompletionEvent, ProcessRecord
+from processes_app.runner import deliver
 from sessions_app import intake, transcript
 from sessions_app.domain import EndpointKind
 from sessions_app.models import Chat, History, Message, ModelEndpoint, Session, Summary, Turn
@@ -31,6 +35,8 @@ from sessions_app.models import Chat, History, Message, ModelEndpoint, Session, 
 WINDOW: Final = 3_000  # small, so that a chat of some pages is a long one
 ENDPOINT: Final = "Offline model, small window (sample)"
 MODEL: Final = "sample"
+
+T = TypeVar("T")
 
 # Columns that say when something happened, by what holds them.
 TIMES: Final[tuple[tuple[Any, str, tuple[str, ...]], ...]] = (
@@ -53,12 +59,18 @@ TIMES: Final[tuple[tuple[Any, str, tuple[str, ...]], ...]] = (
     (Cooldown, "session", ("created_at", "until", "cleared_at")),
     (History, "session", ("at",)),
 )
+# The same for what is about a session by its key.
+TIMES_BY_KEY: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
+    (ProcessRecord, ("created_at", "started_at", "ended_at", "tail_at", "kill_asked_at")),
+    (CompletionEvent, ("created_at", "happened_at", "due_at", "settled_at", "waits_since")),
+    (Approval, ("created_at", "answered_at", "until", "revoked_at")),
+)
 
 
 class Command(BaseCommand):
     """Add sample chats to a person's side bar, once."""
 
-    help = "Adds sample chats to the running installation: a long one with two summaries, a streak."
+    help = "Adds sample chats to the running installation: long, failing, with commands."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Whose chats they become."""
@@ -85,6 +97,7 @@ class Command(BaseCommand):
                     _short(person.pk, title, exchanges, now - timedelta(hours=23 - 4 * n))
                     for n, (title, exchanges) in enumerate(samples.SHORT)
                 ),
+                _commands(person.pk, now),
                 _streak(person.pk, now),
                 _long(person.pk, now),
             ]
@@ -92,7 +105,8 @@ class Command(BaseCommand):
         _roll_up_again(now - timedelta(days=1, hours=2))
         self.stdout.write(
             f"Added {len(made)} sample chats to the side bar of {person.get_username()}: one with "
-            "two summaries, one whose summaries fail. The dashboard at /admin/ shows them."
+            "two summaries, one whose summaries fail, one with commands. The dashboard at /admin/ "
+            "shows them."
         )
 
 
@@ -103,24 +117,34 @@ class Story:
     chat: Chat
     session: Session
 
-    def at(self, when: datetime, step: Callable[[], None]) -> None:
-        """Let a step happen as if it had happened then."""
+    def at(self, when: datetime, step: Callable[[], T]) -> T:
+        """Let a step happen as if it had happened then; what it returns."""
         before = db_now()
-        step()
+        made = step()
         shift(self.session.pk, before, when - before)
+        return made
 
     def say(self, exchange: Exchange, *, seconds: float) -> None:
         """One question, and its answer after so many seconds."""
         asked, answered = exchange
-        turn = intake.accept_turn(
+        intake.accept_turn(
             chat_id=self.chat.pk,
             user_id=self.chat.owner_id,
             client_turn_id=f"demo-{self.session.pk}-{self.session.turns.count()}",
             text=asked,
-        ).turn
+        )
+        self._answer(answered, seconds=seconds)
+
+    def report(self, answered: str, *, seconds: float) -> None:
+        """What the agent says of a process that has ended, in the turn that was made for it."""
+        self._answer(answered, seconds=seconds)
+        deliver(self.chat.key)
+
+    def _answer(self, answered: str, *, seconds: float) -> None:
         claimed = transcript.claim(self.session.pk)
         if claimed is None or not transcript.start(claimed):
             raise CommandError("A sample turn could not start.")
+        turn = claimed.turn
         session = Session.objects.get(pk=self.session.pk)
         step = transcript.Step(
             text=answered,
@@ -158,6 +182,17 @@ def shift(session_id: int, since: datetime, delta: timedelta) -> None:
         for column in columns:
             rows = model.objects.filter(**{owner: session_id, f"{column}__gte": since})
             rows.update(**{column: F(column) + delta})
+    key = Session.objects.values_list("key", flat=True).get(pk=session_id)
+    subjects = []
+    for model, columns in TIMES_BY_KEY:
+        of_session = model.objects.filter(origin_session=key)
+        for column in columns:
+            rows = of_session.filter(**{f"{column}__gte": since})
+            rows.update(**{column: F(column) + delta})
+        name = {ProcessRecord: "process", CompletionEvent: "completion"}.get(model, "approval")
+        subjects += [f"{name}:{pk}" for pk in of_session.values_list("pk", flat=True)]
+    lines = History.objects.filter(subject__in=subjects, session=None, at__gte=since)
+    lines.update(at=F("at") + delta)
 
 
 def _story(user_id: int, title: str, begin: datetime) -> Story:
@@ -238,6 +273,76 @@ def _summarise(story: Story, body: str, *, is_late: bool) -> None:
         hold_released_at=F("hold_started_at") + timedelta(seconds=10) if is_late else None,
         finished_at=F("opened_at") + took,
     )
+
+
+def _commands(user_id: int, now: datetime) -> Chat:
+    """A chat that ran two commands: one was reported, one ended after its session was closed."""
+    when = now - timedelta(hours=5)
+    story = _story(user_id, samples.COMMANDS_TITLE, when)
+    asked, told = samples.COMMANDS
+    story.at(when, lambda: story.say(asked, seconds=8.0))
+    when += timedelta(minutes=1)
+    count, check = samples.COUNT, samples.CHECK
+    story.at(when, lambda: _allow(story, count.command))
+    first = story.at(when, lambda: _run(story, count.command))
+    when += timedelta(minutes=7)
+    story.at(when, lambda: _end(story, first, count))
+    story.at(when, lambda: story.report(told, seconds=9.0))
+    when += timedelta(minutes=3)
+    second = story.at(when, lambda: _run(story, check.command))
+    when += timedelta(minutes=2)
+    new: dict[str, Any] = {"chat_id": story.chat.pk, "user_id": user_id, "client_id": "demo-new"}
+    story.at(when, lambda: intake.new_session(**new))
+    Session.objects.filter(pk=story.session.pk).update(ended_at=when)
+    following = Session.objects.get(chat=story.chat, ended_at=None)
+    shift(following.pk, when, when - now)
+    Session.objects.filter(pk=following.pk).update(created_at=when, touched_at=when)
+    when += timedelta(minutes=6)
+    story.at(when, lambda: _end(story, second, check))
+    return _close(Story(story.chat, following), when)
+
+
+def _allow(story: Story, command: str) -> None:
+    turn = story.session.turns.order_by("pk").last()
+    Approval.objects.create(
+        status=ApprovalStatus.ALLOWED,
+        answer=Answer.ONCE,
+        turn_id_meant=0 if turn is None else turn.pk,
+        call_id="demo",
+        origin_chat=story.chat.key,
+        origin_session=story.session.key,
+        owner_id_meant=story.chat.owner_id,
+        command=command,
+        until=db_now() + timedelta(minutes=5),
+        answered_at=db_now(),
+    )
+
+
+def _run(story: Story, command: str) -> int:
+    process = ProcessRecord.objects.create(
+        command=command,
+        origin_chat=story.chat.key,
+        origin_session=story.session.key,
+        owner_id_meant=story.chat.owner_id,
+    )
+    processes.claim(process.pk, host=MODEL, boot_id=MODEL, sandbox="bwrap")
+    processes.record_start(process.pk, pid=0, pid_start=MODEL, started_at=db_now())
+    return process.pk
+
+
+def _end(story: Story, process_id: int, told: samples.Sample) -> None:
+    """It has ended, and the table says what becomes of the news."""
+    end = processes.End(
+        ProcessStatus.ENDED,
+        ProcessReason.EXITED,
+        exit_code=0,
+        ended_at=db_now(),
+        output_bytes=len(told.output),
+        body=told.output,
+    )
+    if not processes.record_end(process_id, end):
+        raise CommandError("A sample process could not end.")
+    deliver(story.chat.key)
 
 
 def _streak(user_id: int, now: datetime) -> Chat:

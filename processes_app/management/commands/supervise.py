@@ -12,7 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from processes_app import sandbox
+from processes_app import sandbox, signals
+from processes_app.domain import Policy
 from processes_app.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -40,4 +41,7 @@ class Command(BaseCommand):
                 "supervising",
                 extra={"level": str(sandbox.active()), "refusal": sandbox.refusal() or "none"},
             )
+            level = "refused" if sandbox.refusal() else str(sandbox.active())
+            level = level if settings.HERMES_COMMANDS != Policy.OFF else "off"
+            signals.supervisor_began.send(sender=type(self), level=level)
             Supervisor().run(stop)
