@@ -11,9 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compression_app import fence
-from hermes.dashboard import sweeps
+from hermes.dashboard import heartbeats, sweeps
 from hermes.dashboard.models import CheckResult, Heartbeat
 from hermes.lib.db import DbNow
+from hermes.lib.leases import Owner
+from processes_app.signals import supervisor_began
 from sessions_app.models import History, Periodic, Turn
 from tests import factories, states
 
@@ -192,3 +194,20 @@ def test_others_get_nothing(client):
     client.force_login(factories.person("someone"))
     for url in ("/admin/", "/admin/desk/live/", "/admin/desk/sessions/1/"):
         assert client.get(url).status_code == 302
+
+
+def test_a_supervisor_tells_its_level_with_its_signs_of_life(monkeypatch):
+    told = []
+    monkeypatch.setattr(heartbeats, "begin", lambda *what: told.append(what))
+    supervisor_began.send(sender=None, level="landlock")
+    assert told == [("supervisor", ["landlock"])]
+
+
+def test_a_supervisor_replaces_one_of_another_level(alive):
+    me = Owner.me()
+    for kind, queues, start in (("supervisor", "none", "1"), ("worker", "other", "2")):
+        owner = str(Owner(me.host, me.boot, me.pid, start))  # its number is somebody else's now
+        Heartbeat.objects.create(owner=owner, kind=kind, host=me.host, queues=queues)
+    assert heartbeats.forget_replaced("supervisor", ["bwrap"]) == 1
+    assert heartbeats.forget_replaced("worker", ["turns"]) == 0
+    assert Heartbeat.objects.filter(queues="other").exists()
