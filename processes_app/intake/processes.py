@@ -20,7 +20,7 @@ from processes_app.domain import EventKind, KillBy, ProcessReason, ProcessStatus
 from processes_app.models import Approval, CompletionEvent, ProcessInput, ProcessRecord
 from sessions_app import domain as chats
 from sessions_app.domain import TurnFacts, TurnStatus
-from sessions_app.intake import record_operation
+from sessions_app.intake import end_delegated, record_operation
 from sessions_app.models import Chat, History, Session, Turn
 
 TAIL_KEPT: Final = 4000  # characters of output in the row
@@ -283,11 +283,16 @@ def end_of_turn(turn_id: int) -> int:
 
 
 def end_of_session(session_id: int) -> int:
-    """Ask for the end of the processes of a session that was deleted; return how many."""
+    """Ask for the end of the processes of a session that was deleted; return how many.
+
+    Agents that it has delegated end with it, and their processes with them.
+    """
     deleted = Session.objects.filter(pk=session_id, end_reason=chats.EndReason.DELETED)
     key = deleted.values_list("key", flat=True).first()
     rows = ProcessRecord.objects.active().filter(origin_session=key, kill_asked_at=None)
     left = [] if key is None else list(rows.values_list("pk", flat=True))
+    if key is not None:
+        end_delegated(by_key=key)
     return sum(ask_kill(pk, by=KillBy.BOUNDARY) for pk in left)
 
 

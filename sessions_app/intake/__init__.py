@@ -30,6 +30,7 @@ from .endpoints import (
 )
 from .news import (
     delegate,
+    end_delegated,
     queue_completion_turn,
     session_for_news,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "delete_queued",
     "edit_message",
     "edit_queued",
+    "end_delegated",
     "end_idle",
     "end_session",
     "end_stopped",

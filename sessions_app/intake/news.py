@@ -6,11 +6,11 @@ from django.db import transaction
 
 from hermes.lib.db import DbNow, retrying
 from sessions_app import domain, transcript
-from sessions_app.domain import BegunBy, Code, Refused, TurnSource
+from sessions_app.domain import BegunBy, Code, EndReason, Refused, TurnSource
 from sessions_app.models import Chat, Session, Turn
 
 from . import owned
-from .chats import create_chat
+from .chats import create_chat, end_session
 from .turns import queue_turn
 
 
@@ -90,3 +90,24 @@ def delegate(*, by_session_id: int, key: str, goal: str, turn_id: int, run: int)
     )
     transcript.publish(session)
     return turn
+
+
+def end_delegated(*, by_key: str) -> int:
+    """End the agents that a session has delegated, with what they are doing; how many there were.
+
+    Each in a transaction of its own: a fault with one leaves the others ended.
+    """
+    working = Chat.objects.filter(delegated_by=by_key, current__ended_at=None)
+    ended = [pk for pk in working.values_list("pk", flat=True) if _end_delegated(pk)]
+    return len(ended)
+
+
+@retrying
+@transaction.atomic
+def _end_delegated(chat_id: int) -> bool:
+    chat = Chat.objects.lock(chat_id)
+    session = None if chat.current_id is None else Session.objects.lock(chat.current_id)
+    if session is None or session.ended_at is not None:
+        return False
+    end_session(session, EndReason.DELETED)
+    return True

@@ -266,6 +266,25 @@ def of_child(state, session: Session, **columns) -> CompletionEvent:
     return state.event
 
 
+def test_a_deleted_chat_ends_the_agents_that_it_has_delegated():
+    state = facts.talked()
+    last = delegated(state, 3)
+    process = facts.add_process(state, origin_session=last.key, origin_chat=last.chat.key)
+    chats.delete_chat(**state.who)
+
+    assert not Session.objects.filter(chat__is_hidden=True, ended_at=None).exists()
+    process.refresh_from_db()
+    assert process.kill_by == "boundary"
+
+
+def test_a_new_session_leaves_delegated_agents_at_work():
+    state = facts.talked()
+    delegated(state)
+    chats.new_session(**state.who, client_id="n1")
+
+    assert Session.objects.filter(chat__is_hidden=True, ended_at=None).exists()
+
+
 @pytest.mark.parametrize("depth", [1, 5, 15])
 def test_news_of_a_delegated_child_goes_to_its_owner(depth):
     state = facts.talked()
