@@ -10,7 +10,7 @@ CHROMIUM := $(or $(HERMES_TEST_CHROMIUM),$(shell command -v chromium || command 
 MARKS := $(if $(CHROMIUM),,-m "not browser")
 ARGS ?=
 # Two at a time: one works off what starts processes, the other what only computes.
-BESIDE ?= -n 2 --dist loadgroup
+BESIDE ?= -n 2
 HIDDEN := ^
 
 help: ## Show these targets

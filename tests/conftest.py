@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -68,16 +69,27 @@ def _database_url() -> str:
 # --- Side by side ---------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let no two tests that start processes, race or wait run beside each other.
+# What starts processes, races or measures. With ``-n 2`` one worker takes all of it, one test after
+# the other, and the other one what only computes, file by file.
+WHOLE = tuple(
+    f"tests/{name}"
+    for name in (
+        *("benchmarks/", "browser/", "compression/", "faults/", "founding/", "ops/"),
+        *("processes/", "races/", "socket/", "dashboard/test_sizes"),
+    )
+)
 
-    With ``-n 2 --dist loadgroup`` one worker takes all of these, one after the other, and the other
-    one what only computes.
-    """
-    for item in items:
-        if any(item.get_closest_marker(name) for name in ("browser", "process", "race", "fault")):
-            item.add_marker(pytest.mark.xdist_group("whole"))
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let no two tests run beside each other that want the machine for themselves."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Beside(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "whole" if nodeid.startswith(WHOLE) else nodeid.partition("::")[0]
+
+    return Beside(config, log)
 
 
 # --- Errors --------------------------------------------------------------------------------------
