@@ -132,6 +132,19 @@ def allow_errors(request: pytest.FixtureRequest) -> list[logging.LogRecord]:
     return request.node.stash.setdefault(_ERRORS, _Errors()).records
 
 
+# --- Signs of life --------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_heartbeat() -> Generator[None]:
+    """The tests' own process tells nobody that it lives: the thread would write into any test."""
+    from hermes.dashboard import heartbeats
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heartbeats, "begin", lambda *_what: None)
+        yield
+
+
 # --- Emptying the tables --------------------------------------------------------------------------
 
 

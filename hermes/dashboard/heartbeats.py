@@ -30,6 +30,7 @@ GONE: Final = timedelta(seconds=20)  # not seen for so long: gone
 FORGOTTEN: Final = timedelta(hours=24)  # after which nobody waits for it any more
 
 _stopped = threading.Event()
+_begun: set[str] = set()  # kinds that a thread of this process tells of
 
 
 def beat_once(kind: str, queues: Sequence[str] = ()) -> None:
@@ -52,7 +53,10 @@ def beat_once(kind: str, queues: Sequence[str] = ()) -> None:
 
 
 def begin(kind: str, queues: Sequence[str] = ()) -> None:
-    """Tell it from now on, from a thread of this process."""
+    """Tell it from now on, from a thread of this process; asked twice, it is told once."""
+    if kind in _begun:
+        return
+    _begun.add(kind)
     _stopped.clear()
     atexit.register(leave)
     threading.Thread(target=_run, args=(kind, queues), name="heartbeat", daemon=True).start()
@@ -79,6 +83,8 @@ def _run(kind: str, queues: Sequence[str]) -> None:
             is_first = False
         except DatabaseError as error:
             logger.warning("heartbeat failed", extra={"cause": str(error)})
+        except Exception:
+            logger.exception("heartbeat failed")  # and goes on: a silent process is an alert
         finally:
             connection.close()
         time.sleep(EVERY)
