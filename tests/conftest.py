@@ -135,14 +135,15 @@ def allow_errors(request: pytest.FixtureRequest) -> list[logging.LogRecord]:
 # --- Signs of life --------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_heartbeat() -> Generator[None]:
-    """The tests' own process tells nobody that it lives: the thread would write into any test."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """The tests' own process tells nobody that it lives: the thread would write into any test.
+
+    Before anything is collected: importing ``hermes.asgi`` for its doctests would begin it.
+    """
     from hermes.dashboard import heartbeats
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heartbeats, "begin", lambda *_what: None)
-        yield
+    heartbeats.begin = lambda *_what: None
 
 
 # --- Emptying the tables --------------------------------------------------------------------------
