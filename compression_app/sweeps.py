@@ -8,7 +8,6 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError
 from django.db.models import F, Q, QuerySet
 
 from hermes.lib.db import DbNow
@@ -38,18 +37,8 @@ def sweep_when_due() -> None:
 
 def sweep(*, force: bool = False) -> int:
     """Sweep if it is due; how many attempts it had to do with."""
-    with periodic.due("compression.sweep", settings.HERMES_SWEEP_SECONDS, force=force) as is_due:
-        if not is_due:
-            return 0
-        found = 0
-        for step in STEPS:
-            try:
-                found += step()
-            except DatabaseError as error:
-                logger.warning(
-                    "sweep step failed", extra={"step": step.__name__, "cause": str(error)}
-                )
-        return found
+    every = settings.HERMES_SWEEP_SECONDS
+    return periodic.run_due("compression.sweep", every, STEPS, force=force) or 0
 
 
 def end_abandoned() -> int:

@@ -8,7 +8,6 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError
 from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, Q, Value
 from django.db.models.functions import Substr
 
@@ -38,18 +37,8 @@ def sweep_when_due() -> None:
 
 def sweep(*, force: bool = False) -> int:
     """Sweep if it is due; how many rows it had to do with."""
-    with periodic.due("processes.sweep", settings.HERMES_SWEEP_SECONDS, force=force) as is_due:
-        if not is_due:
-            return 0
-        found = 0
-        for step in STEPS:
-            try:
-                found += step()
-            except DatabaseError as error:
-                logger.warning(
-                    "sweep step failed", extra={"step": step.__name__, "cause": str(error)}
-                )
-        return found
+    every = settings.HERMES_SWEEP_SECONDS
+    return periodic.run_due("processes.sweep", every, STEPS, force=force) or 0
 
 
 def settle_due() -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Q
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
 
 from .models import Periodic
+
+logger = logging.getLogger(__name__)
 
 BUSY: Final = timedelta(seconds=60)  # after which a run that did not end is taken for dead
 
@@ -32,6 +35,27 @@ def due(name: str, seconds: float, *, force: bool = False) -> Iterator[bool]:
         if is_due:
             mine = Periodic.objects.filter(pk=name, busy_by=str(Owner.me()))
             mine.update(busy_until=None, busy_by="")
+
+
+def run_due(
+    name: str, seconds: float, steps: Sequence[Callable[[], int]], *, force: bool = False
+) -> int | None:
+    """Run the steps of a sweep, if it is due; the sum of what they return, None if it was not.
+
+    A step that the database refuses is told in the log, and the next ones run all the same.
+    """
+    with due(name, seconds, force=force) as is_due:
+        if not is_due:
+            return None
+        found = 0
+        for step in steps:
+            try:
+                found += step()
+            except DatabaseError as error:
+                logger.warning(
+                    "sweep step failed", extra={"step": step.__name__, "cause": str(error)}
+                )
+        return found
 
 
 def _begin(name: str, every: timedelta, *, force: bool) -> bool:

@@ -7,7 +7,6 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from hermes.lib.db import DbNow
@@ -30,16 +29,7 @@ def sweep_when_due() -> None:
 
 def sweep(*, force: bool = False) -> bool:
     """Roll up what happened and forget what is old, if it is due; whether it was."""
-    with periodic.due("desk.sweep", EVERY, force=force) as is_due:
-        if is_due:
-            for step in STEPS:
-                try:
-                    step()
-                except DatabaseError as error:
-                    logger.warning(
-                        "sweep step failed", extra={"step": step.__name__, "cause": str(error)}
-                    )
-        return is_due
+    return periodic.run_due("desk.sweep", EVERY, STEPS, force=force) is not None
 
 
 @shared_task(name="hermes.dashboard.check", acks_late=True)
@@ -67,8 +57,13 @@ def check(*, force: bool = False) -> int | None:
         return len(found)
 
 
+def _roll_up() -> int:
+    rollups.roll_up()
+    return 1
+
+
 STEPS: Final = (
-    rollups.roll_up,
+    _roll_up,
     heartbeats.forget_old,
     logins.forget_old,
     alerts.evaluate,
