@@ -65,6 +65,7 @@ def begin(kind: str, queues: Sequence[str] = ()) -> None:
 def leave() -> None:
     """Take the row of this process away: it leaves in good order."""
     _stopped.set()
+    _begun.clear()
     try:
         Heartbeat.objects.filter(pk=str(Owner.me())).delete()
     except DatabaseError as error:

@@ -35,7 +35,6 @@ from .base import (
 ATTEMPTS: Final = "compression_app.compactionattempt"
 COOLDOWNS: Final = "compression_app.cooldown"
 STATES: Final = "compression_app.compressionstate"
-STREAK_ALARM: Final = 3
 SHOWN: Final = 8  # rows of the table of streaks
 OUTCOMES: Final = {
     AttemptStatus.FAILED: "failed",
@@ -137,7 +136,7 @@ def cooling(picture: Picture) -> dict[str, Any]:
         )
         told = CompressionState.objects.aggregate(
             streaking=Count("pk", filter=Q(streak__gt=0)),
-            alarming=Count("pk", filter=Q(streak__gte=STREAK_ALARM)),
+            alarming=Count("pk", filter=Q(streak__gte=settings.HERMES_ALERT_STREAK)),
             longest=Max("streak"),
             provider=Count("pk", filter=Q(breaker_until__gt=picture.now)),
             session=Count("pk", filter=Q(ineffective__gte=BREAKER_AT) | Q(grew__gte=BREAKER_AT)),
@@ -253,7 +252,7 @@ def _streaks(picture: Picture) -> Panel:
                 "left": None if left is None else domain.duration(left),
                 "until": until,
                 "share": max(0, min(100, share)),
-                "is_alarm": state.streak >= STREAK_ALARM,
+                "is_alarm": state.streak >= settings.HERMES_ALERT_STREAK,
             }
         )
     told = cooling(picture)
@@ -261,7 +260,7 @@ def _streaks(picture: Picture) -> Panel:
         "rows": rows,
         "count": told["streaking"],
         "alarming": told["alarming"],
-        "alarm": STREAK_ALARM,
+        "alarm": settings.HERMES_ALERT_STREAK,
         "all_url": changelist(STATES, "streak=1"),
         "act_url": changelist(STATES),
     }
@@ -336,7 +335,7 @@ def needs(picture: Picture) -> Iterator[Need]:
 
 def _streak_need(picture: Picture) -> Iterator[Need]:
     rows = streaks(picture)
-    long = [row for row in rows if row.streak >= STREAK_ALARM]
+    long = [row for row in rows if row.streak >= settings.HERMES_ALERT_STREAK]
     if not long and len(rows) < 5:
         return
     causes: dict[str, int] = {}

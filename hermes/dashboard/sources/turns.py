@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.db.models import Count, Min
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -37,7 +38,6 @@ ENDS: Final = (
 )
 TROUBLE: Final = {TurnStatus.FAILED, TurnStatus.INTERRUPTED}
 LATE: Final = 30.0  # seconds after which the oldest queued turn is told as trouble
-VERY_LATE: Final = 120.0
 MOST: Final = 20_000  # turns of one look-up
 
 
@@ -141,7 +141,7 @@ def needs(picture: Picture) -> Iterator[Need]:
     age = now["oldest_age"]
     if age is not None and age > LATE:
         yield Need(
-            Level.BAD if age > VERY_LATE else Level.WARN,
+            Level.BAD if age > settings.HERMES_ALERT_QUEUED_SECONDS else Level.WARN,
             ngettext(
                 "%(count)d message waits for its turn.",
                 "%(count)d messages wait for their turn.",
