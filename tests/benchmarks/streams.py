@@ -24,7 +24,6 @@ from tests.scripted import Behaviour, Rule
 from tests.scripted.remote import RemoteScripted, scripted_process
 from tests.socket.client import Client
 from tests.socket.conftest import Web, Worker, rows, sign_in
-from tests.socket.test_many import greet
 
 from .figures import Compared, Figure, percentile
 from .ground import Ground
@@ -149,7 +148,7 @@ class Product:
     async def opened(self, count: int) -> list[Timed]:
         """The same, opened and greeted."""
         clients = await rows(self.clients)(count)
-        await asyncio.gather(*(greet(client, []) for client in clients))
+        await asyncio.gather(*(client.greeted() for client in clients))
         return clients
 
 

@@ -128,6 +128,33 @@ class Client:
 
         return await self.until(found, seconds)
 
+    async def greeted(self, refused: list[int] | None = None) -> dict[str, Any]:
+        """Open the connection, as a page does that tries again; the ``hello``.
+
+        A handshake that a busy process does not finish in time is given up, which looks like a
+        connection that failed; later it is told in words, with the seconds after which to come
+        again. ``refused`` gets an item for each.
+        """
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                await self.open()
+                told = await self.until(lambda: self._first("hello", "bye"), 30)
+            except (websockets.InvalidMessage, OSError):
+                told = {"type": "bye", "retry_after": 1.0}
+            if told["type"] == "hello":
+                return told
+            assert time.monotonic() < deadline, told
+            assert told["retry_after"], told
+            if refused is not None:
+                refused.append(1)
+            await self.close()
+            self.frames.clear()
+            await asyncio.sleep(told["retry_after"] * random.uniform(0.5, 1))
+
+    def _first(self, *kinds: str) -> dict[str, Any] | None:
+        return next((frame for frame in self.frames if frame["type"] in kinds), None)
+
     async def submit(self, text: str, key: str = "", seconds: float = 10) -> dict[str, Any]:
         """Send a message; the answer to it."""
         key = key or f"k{random.getrandbits(60):x}"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import time
-from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connection
-from websockets.exceptions import InvalidMessage
 
 from tests import factories
 
@@ -52,14 +48,14 @@ async def test_sockets_that_come_and_go_keep_within_the_pool(own_web: Web):
         clients = [
             Client(own_web.address, chat, cookie) for chat, cookie in chats for _ in range(EACH)
         ]
-        greeted = asyncio.gather(*(greet(client, refused) for client in clients))
+        greeted = asyncio.gather(*(client.greeted(refused) for client in clients))
         while not greeted.done():
             at_most = max(at_most, await rows(connections)())
             await asyncio.sleep(0.05)
-        hellos += sum(await greeted)
+        hellos += sum(len(hello["queue"]) == 1 for hello in await greeted)
         await asyncio.gather(*(client.close(rudely=True) for client in clients))
     (last,) = [Client(own_web.address, *chats[0])]
-    await greet(last, refused)
+    await last.greeted(refused)
     settled = await rows(connections)()
     await last.close()
 
@@ -72,31 +68,3 @@ async def test_sockets_that_come_and_go_keep_within_the_pool(own_web: Web):
     assert settled <= settings.DB_POOL
     assert "too many clients" not in own_web.text()
     assert "Traceback" not in own_web.text()
-
-
-async def greet(client: Client, refused: list[int]) -> bool:
-    """Open a socket, as a page does that tries again; whether it was told how its chat stands.
-
-    A handshake that a busy process does not finish in time is given up, which the page sees as a
-    connection that failed; later it is told in words, with the seconds after which to come again.
-    """
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            await client.open()
-            told = await client.until(lambda: first(client, "hello", "bye"), 30)
-        except (InvalidMessage, OSError):
-            told = {"type": "bye", "retry_after": 1.0}
-        if told["type"] == "hello":
-            return len(told["queue"]) == 1
-        assert time.monotonic() < deadline, told
-        assert told["retry_after"], told
-        refused.append(1)
-        await client.close()
-        client.frames.clear()
-        await asyncio.sleep(told["retry_after"] * random.uniform(0.5, 1))
-
-
-def first(client: Client, *kinds: str) -> dict[str, Any] | None:
-    """The first frame of one of these kinds."""
-    return next((frame for frame in client.frames if frame["type"] in kinds), None)
