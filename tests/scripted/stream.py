@@ -83,7 +83,8 @@ class Rendering:
             yield self.chunk({"tool_calls": [{"index": index, "function": piece}]})
 
     def usage(self) -> dict[str, int]:
-        prompt = len(json.dumps(self.request["messages"])) // 4
+        given = [self.request["messages"], self.request.get("tools", [])]  # as providers count
+        prompt = len(json.dumps(given)) // 4
         completion = max(1, len(self.text.split()))
         return {
             "prompt_tokens": prompt,
