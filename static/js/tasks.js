@@ -96,8 +96,12 @@ export function openDrawer(isOpen = true) {
 
 function showAsk(frame) {
   const old = document.getElementById(`ask-${frame.approval.id}`);
-  if (old && frame.html) renew(old, only(frame.html));
-  if (frame.approval.state === "open") { say(words.asks); tell(words.asks, frame.approval.command, `ask-${frame.approval.id}`); }
+  const card = frame.html ? only(frame.html) : null;
+  // The words of the card: there, signs that cannot be seen are told by their number.
+  const shown = card ?? old;
+  const command = shown ? $(".cmd", shown)?.textContent ?? "" : "";
+  if (old && card) renew(old, card);
+  if (frame.approval.state === "open") { say(words.asks); tell(words.asks, command, `ask-${frame.approval.id}`); }
 }
 
 function showProcess(frame) {

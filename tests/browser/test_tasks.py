@@ -316,3 +316,19 @@ def test_notifications_are_asked_for_by_a_press_only(
     assert "A background command has ended" in page.evaluate("window.__told[0]")
     until(lambda: CompletionEvent.objects.get().settled_at)
     assert len(page.evaluate("window.__told")) == 1
+
+
+def test_a_notification_shows_a_command_as_its_card_does(
+    chat: Chat, folder: Path, scripted, tab: OpenTab
+):
+    calls(scripted, "sh back\u202efill.sh")
+    here = tab(chat.owner, width=1440)
+    here.page.add_init_script(ASKS_FIRST)
+    page = here.open(f"/chats/{chat.uid}/")
+    page.click("[data-drawer-toggle]")
+    page.click("[data-act=notify]")
+    page.wait_for_selector("[data-act=notify][aria-pressed=true]")
+    page.evaluate("window.__focused = false")
+    ask(here, page)
+    here.until("window.__told.length > 0")
+    assert "sh back⟨U+202E⟩fill.sh" in page.evaluate("window.__told[0]")
