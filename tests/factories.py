@@ -7,6 +7,7 @@ import itertools
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import Permission
 
 from sessions_app import intake
 from sessions_app.models import Chat
@@ -19,6 +20,14 @@ def person(name: str = "", **columns):
     return get_user_model().objects.create(
         username=name or f"person{next(_numbers)}", password=_hashed(), **columns
     )
+
+
+def operator(client):
+    """Staff who may see every list and the desk, and change nothing; the client is theirs."""
+    user = person("operator", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client.force_login(user)
+    return user
 
 
 @functools.cache

@@ -32,10 +32,7 @@ ALL = (
 
 @pytest.fixture
 def operator(client):
-    user = factories.person("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
-    client.force_login(user)
-    return user
+    return factories.operator(client)
 
 
 @pytest.fixture

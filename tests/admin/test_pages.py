@@ -30,11 +30,7 @@ LISTS = [
 @pytest.fixture
 def operator(client):
     """Staff who may look at everything but transcripts."""
-    user = factories.person("operator", is_staff=True)
-    views = Permission.objects.filter(codename__startswith="view_")
-    user.user_permissions.set(views)
-    client.force_login(user)
-    return user
+    return factories.operator(client)
 
 
 @pytest.mark.parametrize("page", LISTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from compression_app import fence, intake
@@ -28,10 +27,7 @@ from tests.processes import facts
 @pytest.fixture
 def operator(client):
     """Staff who may see the desk and every list."""
-    user = factories.person("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
-    client.force_login(user)
-    return user
+    return factories.operator(client)
 
 
 @pytest.fixture
