@@ -69,13 +69,16 @@ def _database_url() -> str:
 # --- Side by side ---------------------------------------------------------------------------------
 
 
-# What starts processes, races or measures. With ``-n 2`` one worker takes all of it, one test after
-# the other, and the other one what only computes, file by file.
+# What starts processes or measures time. With ``-n 2`` one worker takes all of it, one test after
+# the other, and the other one what only computes, file by file: the halves take about as long.
 WHOLE = tuple(
     f"tests/{name}"
     for name in (
-        *("benchmarks/", "browser/", "compression/", "faults/", "founding/", "ops/"),
-        *("processes/", "races/", "socket/", "dashboard/test_sizes"),
+        *("benchmarks/", "browser/", "ops/", "socket/"),
+        *("compression/test_traffic", "dashboard/test_sizes", "faults/test_resume"),
+        *("founding/test_compaction", "founding/test_completions_whole"),
+        *("processes/test_odd_calls", "processes/test_sandbox", "processes/test_storm"),
+        *("processes/test_supervisor", "processes/test_tools"),
     )
 )
 
