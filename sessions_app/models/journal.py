@@ -29,7 +29,10 @@ class ClientRequest(models.Model):
 
 
 class History(models.Model):
-    """What happened, appended by every single writer in the transaction of the fact itself."""
+    """What happened, appended by every single writer in the transaction of the fact itself.
+
+    A trigger refuses UPDATE and DELETE, also those of the admin and of a shell.
+    """
 
     at = models.DateTimeField(db_default=DbNow())
     chat = models.BigIntegerField(null=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from .ends import end, end_locked, end_unheld, open_calls, streamed_text
 from .rewinds import bring_back, rewind
-from .rows import append, next_version, publish, publish_chat, raise_generation, record
+from .rows import (
+    append,
+    moving_history,
+    next_version,
+    publish,
+    publish_chat,
+    raise_generation,
+    record,
+)
 from .summaries import Draft, apply_summary, covered_by, live_between, undo_summary
 from .turns import (
     Claimed,
@@ -41,6 +49,7 @@ __all__ = [
     "facts_of",
     "finish",
     "live_between",
+    "moving_history",
     "next_version",
     "open_calls",
     "publish",

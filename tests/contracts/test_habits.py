@@ -20,6 +20,7 @@ RAW_SQL = {
     "hermes/web/reading.py": "one snapshot for several reads",
     "sessions_app/intake/chats.py": "a branch copies its rows in one statement",
     "sessions_app/intake/turns.py": "what is asked before every message, in one query",
+    "sessions_app/transcript/rows.py": "lifts the guard of the history, for sample data",
     "sessions_app/transcript/turns.py": "a chunk is inserted only while its run is held",
 }
 # ``transaction.atomic`` outside intake and the single writers.

@@ -13,6 +13,7 @@ from hermes.dashboard import domain, rollups, sweeps
 from hermes.dashboard.models import Rollup, RollupMark
 from hermes.lib.db import db_now
 from sessions_app.models import History, Turn
+from sessions_app.transcript import moving_history
 from tests import states
 
 from .conftest import attempt, failed, small_model
@@ -54,7 +55,8 @@ def test_a_row_that_was_committed_late_is_still_counted():
     states.fresh()
     up_to_now()
     mark = RollupMark.objects.get()
-    History.objects.filter(kind="turn").update(at=db_now() - timedelta(seconds=domain.SLOT))
+    with moving_history():
+        History.objects.filter(kind="turn").update(at=db_now() - timedelta(seconds=domain.SLOT))
     rollups.roll_up()
 
     assert mark.history_id < History.objects.filter(kind="turn").first().pk
@@ -93,7 +95,8 @@ def test_a_deferred_attempt_counts_as_adopted_or_ended():
 
 def test_the_past_is_rolled_up_a_day_at_a_time():
     states.fresh()
-    History.objects.filter(kind="turn").update(at=db_now() - timedelta(days=3))
+    with moving_history():
+        History.objects.filter(kind="turn").update(at=db_now() - timedelta(days=3))
     Turn.objects.update(started_at=db_now() - timedelta(days=3))
     first = rollups.roll_up()
     assert first < db_now() - timedelta(days=28)

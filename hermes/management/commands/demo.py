@@ -178,21 +178,22 @@ class Story:
 
 def shift(session_id: int, since: datetime, delta: timedelta) -> None:
     """Move the times of what a session got since a moment into the past."""
-    for model, owner, columns in TIMES:
-        for column in columns:
-            rows = model.objects.filter(**{owner: session_id, f"{column}__gte": since})
-            rows.update(**{column: F(column) + delta})
-    key = Session.objects.values_list("key", flat=True).get(pk=session_id)
-    subjects = []
-    for model, columns in TIMES_BY_KEY:
-        of_session = model.objects.filter(origin_session=key)
-        for column in columns:
-            rows = of_session.filter(**{f"{column}__gte": since})
-            rows.update(**{column: F(column) + delta})
-        name = {ProcessRecord: "process", CompletionEvent: "completion"}.get(model, "approval")
-        subjects += [f"{name}:{pk}" for pk in of_session.values_list("pk", flat=True)]
-    lines = History.objects.filter(subject__in=subjects, session=None, at__gte=since)
-    lines.update(at=F("at") + delta)
+    with transcript.moving_history():
+        for model, owner, columns in TIMES:
+            for column in columns:
+                rows = model.objects.filter(**{owner: session_id, f"{column}__gte": since})
+                rows.update(**{column: F(column) + delta})
+        key = Session.objects.values_list("key", flat=True).get(pk=session_id)
+        subjects = []
+        for model, columns in TIMES_BY_KEY:
+            of_session = model.objects.filter(origin_session=key)
+            for column in columns:
+                rows = of_session.filter(**{f"{column}__gte": since})
+                rows.update(**{column: F(column) + delta})
+            name = {ProcessRecord: "process", CompletionEvent: "completion"}.get(model, "approval")
+            subjects += [f"{name}:{pk}" for pk in of_session.values_list("pk", flat=True)]
+        lines = History.objects.filter(subject__in=subjects, session=None, at__gte=since)
+        lines.update(at=F("at") + delta)
 
 
 def _story(user_id: int, title: str, begin: datetime) -> Story:
