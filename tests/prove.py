@@ -77,7 +77,12 @@ STEPS = (
         "tests/faults/test_fencing.py",
         "tests/socket/test_subscribing.py",
     ),
-    suite("resume", "the properties of resuming", "tests/faults/test_resume.py"),
+    suite(
+        "resume",
+        "the properties of resuming",
+        "tests/faults/test_resume.py",
+        "tests/processes/test_effects.py",
+    ),
     suite("compaction", "holds, late adoption, failures", "tests/compression"),
     suite(
         "founding",

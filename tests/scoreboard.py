@@ -76,11 +76,12 @@ def about(told: dict[str, Any]) -> str:
 
 PROPERTIES = (
     "prefix continuation",
+    "effect exactly-once",
     "fork determinism",
     "checkpoint validity",
+    "consume-once",
     "recovery determinism",
 )
-LATER = ("effect exactly-once", "consume-once")
 
 
 def rendered(kept: dict[str, Any]) -> str:
@@ -109,8 +110,9 @@ def rendered(kept: dict[str, Any]) -> str:
     if "resume" in steps:
         lines += ["", "| property of “Resume Means Resume” (arXiv:2608.03836) | came to |"]
         lines += ["|---|---|"]
-        lines += [f"| {name} | {said(steps['resume'], name)} |" for name in PROPERTIES]
-        lines += [f"| {name} | not shown yet |" for name in LATER]
+        lines += [
+            f"| {name} | {said(steps['resume'], name) or 'not shown yet'} |" for name in PROPERTIES
+        ]
     if kept["figures"]:
         size = "small sizes" if kept["measured"]["quick"] else "full sizes"
         lines += ["", f"`make bench`, {size} ({about(kept['measured'])}):", ""]

@@ -135,3 +135,9 @@ def test_a_kill_is_asked_once():
 
     points = crash.crash_everywhere(setup, act, recover=recover, check=check)
     print(f"\ncrash points of ask_kill: {points}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _print_the_count():
+    yield
+    print(f"\ncrash points passed: {crash.total.points}")

@@ -1,7 +1,7 @@
 """The properties of "Resume Means Resume" (arXiv:2608.03836), as far as turns and transcripts go.
 
 No model takes part. Each test prints what it came to; ``HERMES_TEST_SIZE=full`` takes the full
-sizes. Effects and completions have properties of their own, with the processes that have them.
+sizes. Effects and completions have theirs in ``tests/processes/test_effects.py``.
 """
 
 from __future__ import annotations
