@@ -27,7 +27,8 @@ from tests.states import State, violations
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
 FULL = os.environ.get("HERMES_TEST_SIZE") == "full"
-TURNS, WINDOW, SUMMARIES = (2_000, 8_000, 50) if FULL else (60, 2_000, 3)
+SMALL = 2_000
+TURNS, WINDOW, SUMMARIES = (2_000, 8_000, 50) if FULL else (60, SMALL, 3)
 FACTS = [
     "the order number is PO-48213",
     "the file is services/billing/ledger_rules.py",
@@ -37,11 +38,19 @@ FACTS = [
 
 
 @pytest.fixture
-def models(db, scripted, settings):
+def quick(db, settings):
     settings.HERMES_PROVIDER_BACKOFF_SECONDS = 0.01
-    settings.HERMES_TOOLS = settings.HERMES_TOOLS[:1]  # all of them would fill half of this window
+    settings.HERMES_TOOLS = settings.HERMES_TOOLS[:1]  # all of them would fill half of a window
+
+
+@pytest.fixture
+def models(quick, scripted):
+    register_models(scripted, SMALL)
+
+
+@pytest.fixture
+def models_of_this_size(quick, scripted):
     register_models(scripted, WINDOW)
-    return scripted
 
 
 @pytest.fixture
@@ -58,7 +67,9 @@ def due(monkeypatch) -> list[int]:
     return found
 
 
-def test_it_stays_within_its_window_and_loses_nothing(scripted, models, due, settings, caplog):
+def test_it_stays_within_its_window_and_loses_nothing(
+    scripted, models_of_this_size, due, settings, caplog
+):
     caplog.set_level("ERROR")
     settings.HERMES_TURN_HOLD_SECONDS = 0
     settings.HERMES_TURN_HOLD_RETRY_SECONDS = 0
