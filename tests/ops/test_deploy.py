@@ -46,7 +46,7 @@ def test_it_starts_the_same_program(kind: str, program) -> None:
     assert f"-m {words[0]}" in text if module else f"manage.py {words[0]}" in text
     options = {word.split("=")[0] for word in words if word.startswith("--")} - LEFT_OUT
     assert {option for option in options if option not in text} == set()
-    for option in ("-Q", "-c", "-P"):
+    for option in ("-Q", "-c", "-P", "-v"):
         if option in words:
             value = words[words.index(option) + 1]
             assert re.search(rf"{option} {re.escape(value)}\b", text)
