@@ -159,6 +159,7 @@ class Product:
         return "\n".join(f"--- {n}\n{p.text()[-1500:]}" for n, p in self.parts.items())
 
 
+SHOWN = ("type", "n", "turn", "run", "offset", "base", "len", "status", "code", "reason")
 KEYS = {"HERMES_SECRET_KEY": "secret_key", "HERMES_SECRET_KEYS": "field_key"}
 
 
@@ -187,6 +188,14 @@ class Tab(Patient):
         for each in [*frame.get("approvals", []), *filter(None, [frame.get("approval")])]:
             self.approvals[each["id"]] = each["state"]
         super().take(frame)
+
+    def fault(self, text: str) -> None:
+        """Note a broken rule with what came before it on this connection."""
+        last = [
+            {k: v for k, v in f.items() if k in SHOWN} | {"text": len(f.get("text") or "")}
+            for f in self.frames[-14:]
+        ]
+        super().fault(f"{text} (at {self.url[:25]}, frame {self._n}); last: {last}")
 
     async def allow(self) -> None:
         """Say yes to every question, as often as it is asked."""
