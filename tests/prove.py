@@ -98,6 +98,11 @@ STEPS = (
         "tests/processes/test_storm.py",
     ),
     suite(
+        "two",
+        "two webs and two workers a queue as deploy/ starts them; one of each is killed",
+        "tests/ops/test_two_of_each.py",
+    ),
+    suite(
         "children",
         "ends, kills, endless output; what each sandbox refuses",
         "tests/processes/test_supervisor.py",

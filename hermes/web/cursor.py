@@ -359,6 +359,21 @@ class Cursor:
         self.turn = self.busy = None
         self.run = self.base = self.offset = self.k = self.seq = 0
 
+    def _let_go(self, turn: TurnSeen) -> bool:
+        """Follow a turn no more; whether it was followed, or busy.
+
+        The next one may have been told of as busy before: a claim changes no version.
+        """
+        busy = self.busy
+        was_busy = busy is not None and busy[0] == turn.id
+        was_followed = self.turn == turn.id
+        if was_followed:
+            self._leave()
+            self.busy = busy
+        if was_busy:
+            self.busy = None
+        return was_busy or was_followed
+
     def _turn(self, turn: TurnSeen) -> list[Frame]:
         content: Frame = {}
         if turn.html is not None:
@@ -379,9 +394,7 @@ class Cursor:
             self.busy, self.until = mark, turn.until
             told = {"type": "turn.held", "turn": turn.id, "until": turn.until, "text": turn.text}
             return [] if known else [told]
-        was_followed = self.busy is not None and self.busy[0] == turn.id
-        if was_followed:
-            self._leave()
+        was_followed = self._let_go(turn)
         if turn.status == WAITING:
             self.busy = mark
             why = {"code": turn.code, "message": turn.message, "until": turn.until}
@@ -405,6 +418,5 @@ class Cursor:
                 frames.append({"type": "turn.delta", **about, "text": rest})
             if turn.blocks is not None:
                 content = {"blocks": turn.blocks, "total": turn.total, "foot": turn.foot}
-        if self.busy is not None and self.busy[0] == turn.id:
-            self._leave()
+        self._let_go(turn)
         return [*frames, {**told, **content}]

@@ -27,13 +27,20 @@ _PERMISSIONS: Final = (
     "magnetometer=(), microphone=(), midi=(), payment=(), usb=()"
 )
 _ZONES: Final = available_timezones()
+# What watches a process asks it by the address of its machine or container, not by our name.
+PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Headers(MiddlewareMixin):
     """Sets the policies of a response, also of one that says what went wrong."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Times are told in the zone that the browser named; cookies that none could hold go."""
+        """Times are told in the zone that the browser named; cookies that none could hold go.
+
+        A probe counts as asked by our own name: nothing that it is told depends on it.
+        """
+        if request.path in PROBES:
+            request.META["HTTP_HOST"] = settings.ALLOWED_HOSTS[0]
         for name in [name for name, value in request.COOKIES.items() if "\x00" in value]:
             del request.COOKIES[name]  # no database takes it, and none of ours has one
         zone = request.COOKIES.get("tz", "").replace("%2F", "/")

@@ -76,6 +76,6 @@ def test_the_commands_for_servers_of_ones_own_are_those_that_run() -> None:
         options = {word for word in words if word.startswith("--")} - LEFT_TO_THE_SUPERVISOR
         assert line, program.name
         assert {word for word in options if word.split("=")[0] not in line} == set(), program.name
-        for option in ("-Q", "-c", "-P"):
+        for option in ("-Q", "-c", "-P", "-v"):
             if option in words:
                 assert f"{option} {words[words.index(option) + 1]} " in f"{line} ", program.name

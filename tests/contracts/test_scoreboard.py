@@ -56,6 +56,10 @@ def test_defects_are_listed_and_their_text_is_in_the_code() -> None:
         ("  web killed 3 times: 200 turns, 200 equal, 0 prefixes\n", {"kills": 3, "turns": 200}),
         ("resume: prefix continuation: 9 acknowledged, 6 kills, 0 lost", {"kills": 6}),
         ("storm: 2 people x 9 processes, 1 resets, 1 deletions, 5 kills ({})", {"kills": 5}),
+        (
+            "\n  two of each: 38 turns, 38 equal, 1 prefixes, 5 kills ({})",
+            {"equal": 38, "kills": 5},
+        ),
         ("mutants killed: 21 of 22, 9 s", {"mutants_killed": 21, "mutants": 22}),
     ],
 )

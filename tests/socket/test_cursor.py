@@ -203,3 +203,20 @@ def test_a_gate_that_holds_is_told_once():
     held = TurnSeen(id=9, run=1, status="running", started=False, base=0, text="hi")
     assert [f["type"] for f in cursor.advance(seen(turns=[held]), None)] == ["turn.held"]
     assert cursor.advance(seen(turns=[held]), None) == []
+
+
+def test_an_end_behind_the_next_turn_is_told_once_and_followed_no_more():
+    # A claim changes no version: the next turn, accepted before the end, may come before it.
+    cursor, stream, reader = Cursor(session=1), Stream(9, 1, 1), Reader()
+    stream.open(0, "so far ")
+    reader.take(cursor.advance(seen(turns=[running()]), stream))
+    held = TurnSeen(id=10, run=1, status="running", started=False, base=0, text="next")
+    stream.take(7, "so good")
+    frames = cursor.advance(seen(turns=[held, ended(14, "so far so good")]), stream)
+    reader.take(frames)
+
+    assert [frame["type"] for frame in frames] == ["turn.held", "turn.delta", "turn.completed"]
+    assert reader.text == "so far so good"
+    assert cursor.follow(stream) == []
+    assert cursor.busy == (10, 1, "held")
+    assert cursor.advance(seen(turns=[held]), stream) == []

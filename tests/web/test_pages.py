@@ -504,6 +504,16 @@ def test_the_probes_answer():
     }
 
 
+@pytest.mark.parametrize("host", ["10.0.0.9:8000", "web:8000"])
+def test_probes_ask_by_the_address_of_the_machine(host):
+    client = Client(HTTP_HOST=host)
+
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [
+        200
+    ] * 3
+    assert client.get("/login/").status_code == 400
+
+
 def test_a_broker_that_is_away_is_named(settings, allow_errors):
     settings.REDIS_URL = "redis://127.0.0.1:1"
     answer = Client(HTTP_HOST="127.0.0.1:8000").get("/readyz")

@@ -39,7 +39,7 @@ class Command(BaseCommand):
                 raise CommandError("Another supervisor runs on this data folder.") from error
             logger.info(
                 "supervising",
-                extra={"level": str(sandbox.active()), "refusal": sandbox.refusal() or "none"},
+                extra={"sandbox": str(sandbox.active()), "refusal": sandbox.refusal() or "none"},
             )
             level = "refused" if sandbox.refusal() else str(sandbox.active())
             level = level if settings.HERMES_COMMANDS != Policy.OFF else "off"
