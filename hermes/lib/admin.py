@@ -10,58 +10,31 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import helpers
-from django.core.paginator import Paginator
-from django.db import connection, models
+from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.functional import Promise, cached_property
+from django.utils.functional import Promise
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from . import reauth
+from .lists import ListMixin
 
-COUNTED: Final = 10_000  # rows of a filtered list that are counted exactly
 OPERATED: Final = 1_000  # rows of one operation
 NAMED: Final = 20  # rows that are named before one
 REASON_LEAST, REASON_MOST = 10, 200  # characters of a reason
 
 
-class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is generic in stubs only
-    """Counts a whole table by the database's estimate, a filtered one up to a limit."""
-
-    @cached_property
-    def count(self) -> int:
-        """About how many rows there are; exact for small and for narrowly filtered lists."""
-        rows: Any = self.object_list
-        query = getattr(rows, "query", None)
-        if query is None:
-            return len(rows)
-        limited = rows.order_by()[: COUNTED + 1].count()
-        if limited <= COUNTED or query.where:
-            return int(limited)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
-                [rows.model._meta.db_table],
-            )
-            estimate = cursor.fetchone()[0]
-        return max(int(limited), int(estimate))
-
-
-class ReadOnlyAdmin(ModelAdmin):
+class ReadOnlyAdmin(ListMixin, ModelAdmin):
     """Rows that people look at and code writes.
 
     Nothing can be added, changed or deleted here: every such write has a function that locks,
     checks and leaves history, and an action is how an operator calls it.
     """
 
-    paginator = EstimatePaginator
-    show_full_result_count = False
-    list_per_page = 50
-    list_max_show_all = 50
     actions: Any = []
 
     def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:

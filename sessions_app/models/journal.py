@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from hermes.lib.db import DbNow
 
@@ -48,6 +49,7 @@ class History(models.Model):
             models.Index("session", "id", name="history_session"),
             models.Index("subject", "id", name="history_subject"),
             models.Index("kind", "id", name="history_kind"),
+            models.Index("actor", "id", name="history_actor", condition=~Q(actor="")),
         ]
 
     def __str__(self) -> str:
