@@ -166,6 +166,16 @@ class Cooldown(models.Model):
         return f"cooldown {self.pk}"
 
 
+# States that say anything beside that there was an attempt.
+NOTED: Final = (
+    Q(streak__gt=0)
+    | Q(ineffective__gt=0)
+    | Q(grew__gt=0)
+    | Q(breaker_until__isnull=False)
+    | Q(paused_at__isnull=False)
+)
+
+
 class CompressionState(models.Model):
     """What outlives attempts: of a session, of a model endpoint, or of everything."""
 
@@ -184,7 +194,10 @@ class CompressionState(models.Model):
     paused_by = models.CharField(max_length=150, blank=True, default="")
 
     class Meta:
-        indexes = [models.Index("streak", "id", name="state_streak")]
+        indexes = [
+            models.Index("streak", "id", name="state_streak"),
+            models.Index("id", name="state_noted", condition=NOTED),
+        ]
         permissions = [("pause_compaction", "Can pause and resume compaction")]
 
     def __str__(self) -> str:

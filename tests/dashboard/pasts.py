@@ -12,8 +12,9 @@ from django.db import connection, models
 from tests.processes import facts
 
 PEOPLE = 20
-# Times run with the keys, over a month up to now.
-AT = "(now() - (%(count)s - n) * interval '30 days' / %(count)s)"
+LEAST = 60  # rows of any kind that grows: more than a page of a list has
+# Times run with the keys, over four weeks up to now.
+AT = "(now() - (%(count)s - n) * interval '28 days' / %(count)s)"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def make(messages: int, name: str) -> Past:
     ``name`` tells it from others in the same database.
     """
     people = [facts.allowed_person(f"{name}-{n}").pk for n in range(PEOPLE)]
-    chats = max(10, messages // 100)
+    chats = max(LEAST, messages // 100)
     owner = f"{people[0]} + n %% {PEOPLE}"
     assert people == list(range(people[0], people[0] + PEOPLE))
     chat = fill(
@@ -192,7 +193,7 @@ def _messages(count: int, name: str, chat: int, session: int, chats: int, long: 
     )
     fill(
         _model("sessions_app.rewind"),
-        max(10, count // 100),
+        max(LEAST, count // 100),
         session_id=f"{session} + 1 + n %% {2 * chats}",
         group="n",
         after_seq="0",
@@ -234,7 +235,7 @@ def _compaction(count: int, session: int, sessions: int) -> None:
     )
     fill(
         _model("compression_app.cooldown"),
-        max(10, count // 20),
+        max(LEAST, count // 20),
         session_id=place,
         attempt_id=f"{attempt} + n",
         kind="CASE WHEN n %% 5 = 0 THEN 'ladder' ELSE 'flat' END",
@@ -319,7 +320,7 @@ def _processes(count: int, name: str, person: int, chat: int, chats: int, turn: 
     )
     fill(
         _model("processes_app.approval"),
-        max(10, count // 10),
+        max(LEAST, count // 10),
         status="CASE WHEN n %% 100 = 0 THEN 'denied' ELSE 'allowed' END",
         answer="CASE WHEN n %% 100 = 0 THEN 'deny' WHEN n %% 100 = 1 THEN 'always' ELSE 'once' END",
         turn_id_meant=f"{turn} + n",
@@ -337,7 +338,7 @@ def _processes(count: int, name: str, person: int, chat: int, chats: int, turn: 
 
 def _rest(messages: int, name: str, chat: int, session: int, chats: int, people: list[int]) -> None:
     """What the desk keeps itself."""
-    some = max(10, messages // 100)
+    some = max(LEAST, messages // 100)
     channel = fill(
         _model("dashboard.alertchannel"), 5, name=f"'{name}' || n", address="'a@example.org'"
     )
@@ -364,7 +365,7 @@ def _rest(messages: int, name: str, chat: int, session: int, chats: int, people:
         _model("dashboard.loginfailure"),
         some,
         name="md5(n::text)",
-        address="'10.0.0.' || n %% 200",
+        address="'10.0.0.' || n %% 20",
         at="now() - n * interval '1 s'",
     )
     fill(
@@ -396,7 +397,7 @@ def _rest(messages: int, name: str, chat: int, session: int, chats: int, people:
     user = get_user_model()
     fill(
         user,
-        max(20, messages // 1000),
+        max(LEAST, messages // 1000),
         username=f"'{name}.' || n",
         password="'!'",
         date_joined="AT",
