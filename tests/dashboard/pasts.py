@@ -76,6 +76,7 @@ def make(messages: int, name: str) -> Past:
 
     ``name`` tells it from others in the same database.
     """
+    _execute("SET statement_timeout = 0")  # one statement makes a million rows
     people = [facts.allowed_person(f"{name}-{n}").pk for n in range(PEOPLE)]
     chats = max(LEAST, messages // 100)
     owner = f"{people[0]} + n %% {PEOPLE}"
@@ -117,7 +118,8 @@ def make(messages: int, name: str) -> Past:
     _compaction(messages // 5, session, 2 * chats)
     dropped = _processes(messages // 5, name, people[0], chat, chats, state)
     _rest(messages, name, chat, session, chats, people)
-    _execute("ANALYZE")
+    _execute("VACUUM ANALYZE")
+    _execute("RESET statement_timeout")
     return Past(messages, session + 1, dropped)
 
 
@@ -177,19 +179,23 @@ def _messages(count: int, name: str, chat: int, session: int, chats: int, long: 
         "WHERE session_id > %s GROUP BY 1) t WHERE s.id = t.session_id",
         [session],
     )
+    is_verdict, is_operator = "n %% 6 = 5", "n %% 500 = 7"
     fill(
         _model("sessions_app.history"),
-        2 * turns,
+        3 * turns,
         at="AT",
         chat=f"{chat} + 1",
-        session=f"{session} + CASE WHEN n <= {2 * long} THEN 1 "
-        f"ELSE 2 + (n - {2 * long} - 1) %% {others} END",
-        subject=f"'turn:' || ({turn} + (n + 1) / 2)",
-        kind="CASE WHEN n %% 500 = 7 THEN 'operator' ELSE 'turn' END",
-        **{"from": "CASE WHEN n %% 2 = 0 THEN 'running' ELSE 'queued' END"},
-        to="CASE WHEN n %% 500 = 7 THEN 'redeliver' WHEN n %% 2 = 0 THEN 'completed' "
-        "ELSE 'running' END",
-        actor="CASE WHEN n %% 500 = 7 THEN 'operator' || n %% 3 ELSE '' END",
+        session=f"CASE WHEN NOT ({is_verdict}) THEN {session} + CASE WHEN n <= {3 * long} THEN 1 "
+        f"ELSE 2 + (n - {3 * long} - 1) %% {others} END END",
+        subject=f"CASE WHEN {is_verdict} THEN 'completion:' || n "
+        f"ELSE 'turn:' || ({turn} + (n + 2) / 3) END",
+        kind=f"CASE WHEN {is_verdict} THEN 'verdict' WHEN {is_operator} THEN 'operator' "
+        "ELSE 'turn' END",
+        **{"from": f"CASE WHEN {is_verdict} THEN 'pending' ELSE 'running' END"},
+        to=f"CASE WHEN {is_verdict} THEN 'dropped' WHEN {is_operator} THEN 'redeliver' "
+        "ELSE 'completed' END",
+        reason=f"CASE WHEN {is_verdict} THEN 'owner_inactive' ELSE '' END",
+        actor=f"CASE WHEN {is_operator} THEN 'seeded' || n %% 3 ELSE '' END",
     )
     fill(
         _model("sessions_app.rewind"),
@@ -307,16 +313,6 @@ def _processes(count: int, name: str, person: int, chat: int, chats: int, turn: 
         due_at="AT",
         settled_at=f"CASE WHEN NOT ({is_open}) THEN AT END",
         created_at="AT",
-    )
-    fill(
-        _model("sessions_app.history"),
-        count,
-        at="AT",
-        subject="'completion:' || n",
-        kind="'verdict'",
-        **{"from": "'pending'"},
-        to=status,
-        reason="CASE n %% 20 WHEN 0 THEN 'owner_inactive' WHEN 1 THEN 'closed_by_user' ELSE '' END",
     )
     fill(
         _model("processes_app.approval"),

@@ -43,7 +43,7 @@ MILLISECONDS = 300 if FULL else 2_000  # of the best; beside other tests a page 
 SECONDS = 2.0  # of any request
 ROWS = 60_000  # that the database looks at for one page, whatever there is
 RATIO = 1.5
-LEAST = 20  # milliseconds: the lots of the machine are not told from a page that is as fast
+LEAST = 40  # milliseconds: what is faster is not told from what the machine does besides
 TO_REDELIVER = 200_000 if FULL else 6_000  # completions, of which a twentieth was dropped
 
 
@@ -181,7 +181,7 @@ def part(page: str) -> str:
     return re.sub(r"/\d+/(change/)?", "/*/", page.partition("?")[0])
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(3600)
 def test_no_page_costs_more_with_a_long_past(client, operator):
     few = walk(client, FEW, "few") if FULL else {}
@@ -190,20 +190,22 @@ def test_no_page_costs_more_with_a_long_past(client, operator):
     parts: dict[str, list[str]] = {}
     for page in many:
         parts.setdefault(part(page), []).append(page)
-    usual: dict[str, float] = {}  # of the costliest page of a part, where little has happened
-    for page, told in few.items():
-        usual[part(page)] = max(usual.get(part(page), 0), told.milliseconds)
+    wrong, ratios = [], []
     for name, of_it in parts.items():
         worst = max(of_it, key=lambda page: many[page].milliseconds)
         times = [many[page].milliseconds for page in of_it]
-        before = [few[page].milliseconds for page in of_it if page in few]
+        before = [told.milliseconds for page, told in few.items() if part(page) == name]
+        if before:
+            ratio = statistics.median(times) / max(statistics.median(before), LEAST)
+            ratios.append(ratio)
+            if ratio > RATIO:
+                wrong.append(f"{name}: {ratio:.2f} times as long")
         print(
             f"desk {name}: {len(of_it)} pages, median {statistics.median(times):.0f} ms"
             + (f" (1k: {statistics.median(before):.0f} ms)" if before else "")
             + f", most {max(times):.0f} ms, {max(many[p].queries for p in of_it)} queries,"
             f" {max(many[p].rows for p in of_it):,} rows looked at ({worst})"
         )
-    wrong = []
     for page, told in many.items():
         most = QUERIES_OF_METRICS if page == "/metrics" else QUERIES
         if told.queries > most:
@@ -214,13 +216,13 @@ def test_no_page_costs_more_with_a_long_past(client, operator):
             wrong.append(f"{page}: once {told.worst:.0f} ms")
         if told.rows > ROWS:
             wrong.append(f"{page}: {told.rows} rows; {told.where}")
-        if told.milliseconds > RATIO * max(usual.get(part(page), 1e9), LEAST):
-            wrong.append(
-                f"{page}: {told.milliseconds:.0f} ms against {usual[part(page)]:.0f} ms;"
-                f" {told.where}"
-            )
+    if FULL:
+        print(
+            f"desk: 1,000 against {MANY:,} messages, ratio of the medians of {len(ratios)} kinds of"
+            f" pages: median {statistics.median(ratios):.2f}, most {max(ratios):.2f}"
+        )
     print(f"desk: {len(many)} pages at {MANY:,} messages, {len(wrong)} beyond their limits")
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
 
 
 # --- Redelivering ---------------------------------------------------------------------------------
