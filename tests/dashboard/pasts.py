@@ -113,7 +113,7 @@ def make(messages: int, name: str) -> Past:
         "UPDATE sessions_app_chat SET current_id = id - %s + %s WHERE id > %s",
         [chat, session + chats, chat],
     )
-    long = messages // 20  # turns of the first session
+    long = max(400, messages // 20)  # turns of the first session: more than its pages show
     state = _messages(messages, name, chat, session, chats, long)
     _compaction(messages // 5, session, 2 * chats)
     dropped = _processes(messages // 5, name, people[0], chat, chats, state)

@@ -172,6 +172,8 @@ def walk(client, messages: int, name: str) -> dict[str, Cost]:
     past = pasts.make(messages, name)
     RollupMark.objects.all().delete()  # the past has changed: it is counted anew
     up_to_now()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE dashboard_rollup")
     whole = {**desk(past), **pages(client)}
     return {page: cost(client, page) for part in whole.values() for page in part}
 
