@@ -188,12 +188,10 @@ def part(page: str) -> str:
     return re.sub(r"/\d+/(change/)?", "/*/", page.partition("?")[0])
 
 
-def compared(before: list[float], now: list[Cost]) -> float:
+def compared(before: float, now: list[Cost]) -> float:
     """How many times as long the pages of a part take; 0 where there is nothing to compare with."""
-    if not before:
-        return 0.0
     middle = statistics.median(told.milliseconds for told in now)
-    return middle / max(statistics.median(before), LEAST)
+    return middle / max(before, LEAST) if before else 0.0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -208,14 +206,17 @@ def test_no_page_costs_more_with_a_long_past(client, operator):
     wrong, ratios = [], []
     for name, of_it in parts.items():
         before = [told.milliseconds for page, told in few.items() if part(page) == name]
+        usual = statistics.median(before) if before else 0.0
+        if name in few:  # most filters find too little among a thousand to fill a page
+            usual = max(usual, few[name].milliseconds)
         for page in of_it:
             if many[page].is_slow:
                 many[page] = cost(client, page)  # what is slow by itself is slow again
-        ratio = compared(before, [many[page] for page in of_it])
+        ratio = compared(usual, [many[page] for page in of_it])
         if ratio > RATIO:
             for page in of_it:
                 many[page] = min(many[page], cost(client, page), key=lambda told: told.milliseconds)
-            ratio = compared(before, [many[page] for page in of_it])
+            ratio = compared(usual, [many[page] for page in of_it])
         ratios.append(ratio)
         if ratio > RATIO:
             wrong.append(f"{name}: {ratio:.2f} times as long")
@@ -223,7 +224,7 @@ def test_no_page_costs_more_with_a_long_past(client, operator):
         times = [many[page].milliseconds for page in of_it]
         print(
             f"desk {name}: {len(of_it)} pages, median {statistics.median(times):.0f} ms"
-            + (f" (1k: {statistics.median(before):.0f} ms)" if before else "")
+            + (f" (1k: {usual:.0f} ms)" if before else "")
             + f", most {max(times):.0f} ms, {max(many[p].queries for p in of_it)} queries,"
             f" {max(many[p].rows for p in of_it):,} rows looked at ({worst})"
         )
