@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import F, Q, QuerySet
+from django.db.models import Case, F, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from hermes.lib.admin import Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow
+from hermes.lib.lists import ValuesFilter
 from sessions_app import admin as sessions
 from sessions_app.admin import TranscriptAdmin, timeline
 from sessions_app.models import ModelEndpoint, Session
@@ -147,8 +148,12 @@ class YesNo(admin.SimpleListFilter):
         """The rows of which it is, or is not, so."""
         if self.value() not in {"0", "1"}:
             return queryset
-        rows = queryset.filter(self.condition)
-        return rows if self.value() == "1" else queryset.exclude(pk__in=rows.values("pk"))
+        if self.value() == "1":
+            return queryset.filter(self.condition)
+        # Not ``exclude``: where a column is null, neither the condition nor its opposite is true.
+        is_so = Case(When(self.condition, then=Value(True)), default=Value(False))
+        rows: QuerySet[Any] = queryset.alias(is_so=is_so).filter(is_so=False)
+        return rows
 
 
 class DeferredFilter(YesNo):
@@ -244,7 +249,7 @@ class AttemptAdmin(OperationsMixin, TranscriptAdmin):
     list_filter = (
         "status",
         "trigger",
-        "reason",
+        ("reason", ValuesFilter),
         DeferredFilter,
         HeldFilter,
         WasHeldFilter,
@@ -253,7 +258,7 @@ class AttemptAdmin(OperationsMixin, TranscriptAdmin):
         "opened_at",
     )
     list_select_related = ("session",)
-    search_fields = ("=id", "=session__key")
+    search_fields = ("id__exact", "session__key__exact")
     ordering = ("-id",)
     readonly_fields = ("timeline",)
     operations = (
@@ -288,7 +293,7 @@ class AttemptAdmin(OperationsMixin, TranscriptAdmin):
         """Whether its turn was let go while it went on."""
         return attempt.hold_released_at is not None
 
-    @admin.display(description=_("seconds"), ordering=F("finished_at") - F("opened_at"))
+    @admin.display(description=_("seconds"))
     def took(self, attempt: CompactionAttempt) -> str:
         """From its opening to its end."""
         if attempt.finished_at is None:
@@ -301,9 +306,9 @@ class CooldownAdmin(OperationsMixin, ReadOnlyAdmin):
     """Cooldowns: until when, why, and who cleared them."""
 
     list_display = ("id", "session", "kind", "reason", "until", "is_active", "cleared_by")
-    list_filter = (ActiveFilter, "kind", "created_at")
+    list_filter = (ActiveFilter, "kind", ("reason", ValuesFilter), "created_at")
     list_select_related = ("session",)
-    search_fields = ("=session__key", "reason__startswith")
+    search_fields = ("session__key__exact",)
     ordering = ("-id",)
     operations = OPEN[1:]
 
@@ -335,7 +340,8 @@ class StateAdmin(OperationsMixin, ReadOnlyAdmin):
     )
     list_filter = (StreakFilter, BreakerFilter, PausedFilter)
     list_select_related = ("session",)
-    search_fields = ("=scope",)
+    search_fields = ("scope__exact",)
+    sortable_by = ("scope",)
     ordering = ("-streak", "-id")
     readonly_fields = ("timeline",)
     operations = (*OPEN, *PAUSES)

@@ -105,6 +105,19 @@ class CompactionAttempt(Leased):
             models.Index("opened_at", name="attempt_queued", condition=Q(status="queued")),
             models.Index("lease_expires_at", name="attempt_running", condition=Q(status="running")),
             models.Index("finished_at", "status", name="attempt_finished"),
+            models.Index("opened_at", name="attempt_age"),
+            models.Index(
+                "status",
+                "id",
+                name="attempt_uncommitted",
+                condition=~Q(status=AttemptStatus.COMMITTED),
+            ),
+            models.Index("trigger", "id", name="attempt_trigger"),
+            models.Index("reason", "id", name="attempt_reason", condition=~Q(reason="")),
+            models.Index("id", name="attempt_held", condition=Q(hold_started_at__isnull=False)),
+            models.Index(
+                "id", name="attempt_deferred", condition=Q(hold_released_at__isnull=False)
+            ),
         ]
         permissions = [
             ("trigger_compaction", "Can have sessions summarised"),
@@ -142,12 +155,25 @@ class Cooldown(models.Model):
             models.UniqueConstraint(name="cooldown_one_per_attempt", fields=["attempt"]),
         ]
         indexes = [
-            models.Index("session", "until", name="cooldown_active", condition=Q(cleared_at=None))
+            models.Index("session", "until", name="cooldown_active", condition=Q(cleared_at=None)),
+            models.Index("until", name="cooldown_until", condition=Q(cleared_at=None)),
+            models.Index("reason", "id", name="cooldown_reason"),
+            models.Index("created_at", name="cooldown_age"),
         ]
         permissions = [("clear_cooldown", "Can clear cooldowns of compaction")]
 
     def __str__(self) -> str:
         return f"cooldown {self.pk}"
+
+
+# States that say anything beside that there was an attempt.
+NOTED: Final = (
+    Q(streak__gt=0)
+    | Q(ineffective__gt=0)
+    | Q(grew__gt=0)
+    | Q(breaker_until__isnull=False)
+    | Q(paused_at__isnull=False)
+)
 
 
 class CompressionState(models.Model):
@@ -168,6 +194,10 @@ class CompressionState(models.Model):
     paused_by = models.CharField(max_length=150, blank=True, default="")
 
     class Meta:
+        indexes = [
+            models.Index("streak", "id", name="state_streak"),
+            models.Index("id", name="state_noted", condition=NOTED),
+        ]
         permissions = [("pause_compaction", "Can pause and resume compaction")]
 
     def __str__(self) -> str:

@@ -128,6 +128,18 @@ class ProcessRecord(models.Model):
             models.Index("origin_chat", F("id").desc(), name="process_of_chat"),
             models.Index("origin_session", "id", name="process_of_session"),
             models.Index("owner_id_meant", name="process_of_owner", condition=Q(status__in=ACTIVE)),
+            models.Index(
+                "status",
+                "id",
+                name="process_unended",
+                condition=~Q(status=ProcessStatus.ENDED),
+            ),
+            models.Index(
+                "reason",
+                "id",
+                name="process_reason",
+                condition=~Q(reason__in=["", domain.ProcessReason.EXITED]),
+            ),
         ]
         permissions = [
             ("start_process", "Can let the agent run commands"),
@@ -282,6 +294,10 @@ class CompletionEvent(models.Model):
             models.Index("turn_id_meant", name="completion_of_turn"),
             models.Index("origin_session", "status", name="completion_of_session"),
             models.Index("status", "reason", F("settled_at").desc(), name="completion_by_reason"),
+            models.Index("reason", "id", name="completion_reason", condition=~Q(reason="")),
+            models.Index(
+                "quiet_because", "id", name="completion_quiet", condition=~Q(quiet_because="")
+            ),
         ]
         permissions = [
             ("redeliver_completion", "Can have dropped completions judged again"),
@@ -336,6 +352,8 @@ class Approval(models.Model):
         ]
         indexes = [
             models.Index("origin_chat", name="approval_always", condition=Q(answer="always")),
+            models.Index("origin_chat", "id", name="approval_of_chat"),
+            models.Index("origin_session", "id", name="approval_of_session"),
             models.Index("until", name="approval_pending", condition=Q(status="pending")),
         ]
         permissions = [("revoke_approval", "Can take back what other people always allow")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from django import forms
@@ -23,6 +23,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminPasswordWidget
 
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
+from hermes.lib.lists import ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
@@ -102,7 +103,7 @@ class ChatAdmin(TranscriptAdmin):
     list_display = ("id", "owner", "current", "is_deleted", "active_at")
     list_filter = (("deleted_at", admin.EmptyFieldListFilter), "is_hidden")
     list_select_related = ("owner", "current")
-    search_fields = ("=uid", "=key", "owner__username__startswith")
+    search_fields = ("uid__exact", "key__exact", "owner__username__startswith")
     ordering = ("-id",)
 
     @admin.display(boolean=True, description=_("deleted"))
@@ -127,7 +128,8 @@ class SessionAdmin(ReadOnlyAdmin):
     )
     list_filter = ("end_reason", "begun_by")
     list_select_related = ("chat",)
-    search_fields = ("=key",)
+    search_fields = ("key__exact",)
+    sortable_by = ("id", "touched_at")
     ordering = ("-id",)
 
 
@@ -147,9 +149,10 @@ class TurnAdmin(TranscriptAdmin):
         "created_at",
         "finished_at",
     )
-    list_filter = ("status", "source", "error_code")
+    list_filter = ("status", "source", ("error_code", ValuesFilter))
     list_select_related = ("session",)
-    search_fields = ("=id", "=client_turn_id", "=session__key")
+    search_fields = ("id__exact", "session__key__exact")
+    found_order: ClassVar[Mapping[str, Sequence[str]]] = {"session": ("-changed", "-id")}
     ordering = ("-id",)
 
 
@@ -161,7 +164,8 @@ class MessageAdmin(TranscriptAdmin):
     list_display = ("id", "session", "seq", "role", "kind", "tokens", "is_partial", "created_at")
     list_filter = ("role", "kind", "is_partial")
     list_select_related = ("session",)
-    search_fields = ("=session__key",)
+    search_fields = ("session__key__exact",)
+    found_order: ClassVar[Mapping[str, Sequence[str]]] = {"session": ("-seq",)}
     ordering = ("-id",)
 
 
@@ -214,7 +218,8 @@ class SummaryAdmin(OperationsMixin, TranscriptAdmin):
         "created_at",
     )
     list_select_related = ("session",)
-    search_fields = ("=id", "=session__key")
+    search_fields = ("id__exact", "session__key__exact")
+    found_order: ClassVar[Mapping[str, Sequence[str]]] = {"session": ("-covers_through", "-id")}
     ordering = ("-id",)
     operations = (
         Operation(
@@ -232,8 +237,8 @@ class HistoryAdmin(ReadOnlyAdmin):
     """What happened, in order."""
 
     list_display = ("id", "at", "subject", "kind", "frm", "to", "reason", "actor")
-    list_filter = ("kind",)
-    search_fields = ("=subject", "=actor")
+    list_filter = (("kind", ValuesFilter),)
+    search_fields = ("subject__exact", "actor__exact")
     ordering = ("-id",)
 
 

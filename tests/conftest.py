@@ -75,7 +75,8 @@ WHOLE = tuple(
     f"tests/{name}"
     for name in (
         *("benchmarks/", "browser/", "ops/", "socket/"),
-        *("compression/test_traffic", "dashboard/test_sizes", "faults/test_resume"),
+        *("compression/test_traffic", "dashboard/test_desk", "dashboard/test_sizes"),
+        "faults/test_resume",
         *("founding/test_compaction", "founding/test_completions_whole"),
         *(
             "processes/test_effects",

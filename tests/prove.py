@@ -116,6 +116,12 @@ STEPS = (
         "tests/socket/test_doors.py",
         "tests/web/test_pages.py",
     ),
+    suite(
+        "desk",
+        "every page at 1,000 and 1,000,000 messages; 10,000 redelivered",
+        "tests/dashboard/test_sizes.py",
+        "tests/dashboard/test_desk.py",
+    ),
     Step("mutants", "seeded defects turn red", ("tests.mutants",)),
     Step("bench", "ratios and counts", ("tests.benchmarks",)),
 )
@@ -130,7 +136,7 @@ COUNTS = {
 LINES = (
     re.compile(r"^  (.+: \d+ turns, .+)$", re.M),
     re.compile(
-        r"^(?:resume|crash points|interleavings|mutants|storm|exits|deliverers|output|sandbox)"
+        r"^(?:resume|crash points|interleavings|mutants|storm|exits|deliverers|output|sandbox|desk)"
         r"[^\n]*: .+$",
         re.M,
     ),

@@ -19,6 +19,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from hermes.lib import vault
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow, db_now
+from hermes.lib.lists import ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 from sessions_app import intake
 
@@ -62,7 +63,8 @@ class HeartbeatAdmin(OperationsMixin, ReadOnlyAdmin):
         ),
     )
     list_display = ("kind", "host", "queues", "version", "began_at", "seen_at", "is_up")
-    list_filter = ("kind", "host")
+    list_filter = ("kind", ("host", ValuesFilter))
+    sortable_by = None  # a few rows
     ordering = ("kind", "-seen_at")
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -80,6 +82,7 @@ class CheckResultAdmin(ReadOnlyAdmin):
     """What the checks of all rows found."""
 
     list_display = ("name", "at", "violations")
+    sortable_by = None  # a few rows
     ordering = ("name",)
 
 
@@ -136,7 +139,7 @@ class AlertAdmin(OperationsMixin, ReadOnlyAdmin):
         "told_at",
         "cleared_at",
     )
-    list_filter = (OpenFilter, "rule", "level")
+    list_filter = (OpenFilter, ("rule", ValuesFilter), "level")
     ordering = ("-id",)
     operations = (
         Operation(
@@ -226,6 +229,7 @@ class SecondFactorAdmin(OperationsMixin, ReadOnlyAdmin):
     list_display = ("user", "confirmed_at", "created_at")
     list_select_related = ("user",)
     exclude = ("sealed_secret", "recovery", "last_step")
+    sortable_by = None  # a few rows
     ordering = ("-id",)
     operations = (
         Operation(
@@ -255,7 +259,7 @@ class LoginFailureAdmin(OperationsMixin, ReadOnlyAdmin):
     """Wrong passwords of the last day, by address; names are hashes."""
 
     list_display = ("id", "name", "address", "at")
-    list_filter = ("address",)
+    list_filter = (("address", ValuesFilter),)
     ordering = ("-id",)
     operations = (
         Operation(

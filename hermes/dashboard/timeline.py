@@ -13,7 +13,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from hermes.lib.redaction import redact
-from sessions_app.models import History, Session
+from sessions_app.models import TOLD_BY_ROWS, History, Session
 
 from . import charts, domain
 from .charts import Lane, Lanes
@@ -41,8 +41,6 @@ LEGEND: Final = (
     ("m-info", _("Still running")),
     ("m-quiet", _("Hold; cancelled")),
 )
-# History whose subject the rows of an application tell already, in other words.
-TOLD_BY_ROWS: Final = {"turn", "attempt", "hold", "process", "completion"}
 HIDDEN: Final = ({"bar", "order"}, {"bar", "order", "facts", "side"})
 ICONS: Final[Mapping[str, str]] = {
     "turn": "turn",

@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import helpers
-from django.core.paginator import Paginator
-from django.db import connection, models
+from django.core.exceptions import ValidationError
+from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.functional import Promise, cached_property
+from django.utils.functional import Promise
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from . import reauth
+from .lists import ListMixin
 
-COUNTED: Final = 10_000  # rows of a filtered list that are counted exactly
 OPERATED: Final = 1_000  # rows of one operation
+SECONDS: Final = 1.0  # of one step of an operation, and of foreseeing it
+FORESEEN: Final = 100  # rows that are foreseen together
 NAMED: Final = 20  # rows that are named before one
 REASON_LEAST, REASON_MOST = 10, 200  # characters of a reason
 
 
-class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is generic in stubs only
-    """Counts a whole table by the database's estimate, a filtered one up to a limit."""
-
-    @cached_property
-    def count(self) -> int:
-        """About how many rows there are; exact for small and for narrowly filtered lists."""
-        rows: Any = self.object_list
-        query = getattr(rows, "query", None)
-        if query is None:
-            return len(rows)
-        limited = rows.order_by()[: COUNTED + 1].count()
-        if limited <= COUNTED or query.where:
-            return int(limited)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
-                [rows.model._meta.db_table],
-            )
-            estimate = cursor.fetchone()[0]
-        return max(int(limited), int(estimate))
-
-
-class ReadOnlyAdmin(ModelAdmin):
+class ReadOnlyAdmin(ListMixin, ModelAdmin):
     """Rows that people look at and code writes.
 
     Nothing can be added, changed or deleted here: every such write has a function that locks,
     checks and leaves history, and an action is how an operator calls it.
     """
 
-    paginator = EstimatePaginator
-    show_full_result_count = False
-    list_per_page = 50
-    list_max_show_all = 50
     actions: Any = []
 
     def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
@@ -137,7 +114,8 @@ class Operation:
 class OperationsMixin:
     """Operations on chosen rows of a list, and on the row of a page; see :class:`Operation`.
 
-    What is chosen is counted and named first, and nothing happens before a reason was given.
+    What is chosen is counted and named first, and nothing happens before a reason was given. What
+    takes longer than a second goes on in steps, each a request of its own.
     """
 
     operations: ClassVar[Sequence[Operation]] = ()
@@ -189,17 +167,23 @@ class OperationsMixin:
             text = gettext("Nothing was changed: %(count)d rows are more than %(most)d at once.")
             messages.error(request, text % {"count": count, "most": OPERATED})
             return HttpResponseRedirect(back)
+        progress = Progress.of(request.POST)
         if form.is_bound and form.is_valid():
-            self._carry_out(request, rows, operation, form.cleaned_data["reason"])
-            return HttpResponseRedirect(back)
+            self._carry_out(request, rows, operation, form.cleaned_data["reason"], progress)
+            if not progress.left:
+                self._tell(request, operation, progress)
+                return HttpResponseRedirect(back)
+        last = request.POST.get("last") or rows.order_by().aggregate(n=models.Max("pk"))["n"]
         context = {
             **self.admin_site.each_context(request),  # type: ignore[attr-defined]
             "title": operation.label,
             "operation": operation,
             "form": form,
             "count": count,
-            "foreseen": _foreseen(operation, rows),
-            "named": [str(row) for row in rows[:NAMED]],
+            "foreseen": () if progress.left else _foreseen(operation, rows),
+            "named": [] if progress.left else [str(row) for row in rows[:NAMED]],
+            "progress": progress,
+            "last": last,
             "more": max(0, count - NAMED),
             "opts": options,
             "chosen": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME),
@@ -212,23 +196,38 @@ class OperationsMixin:
         return TemplateResponse(request, "admin/operation.html", context)
 
     def _carry_out(
-        self, request: HttpRequest, rows: models.QuerySet[Any], operation: Operation, reason: str
+        self,
+        request: HttpRequest,
+        rows: models.QuerySet[Any],
+        operation: Operation,
+        reason: str,
+        progress: Progress,
     ) -> None:
-        actor = request.user.get_username()
-        done = 0
-        unchanged: Counter[str] = Counter()
-        for row in list(rows):
-            why = str(operation.act(row, actor, reason))
-            if why:
-                unchanged[why] += 1
-                continue
-            done += 1
-            told = f"{operation.name}: {reason}"
-            self.log_change(request, row, told)  # type: ignore[attr-defined] # a ModelAdmin
-        if done:
+        """Go on behind where the last step has ended, for about a second."""
+        actor, began = request.user.get_username(), time.monotonic()
+        last, after = (_key(rows, told) for told in (request.POST.get("last"), progress.after))
+        if last is not None:  # what came since it was counted is not meant
+            rows = rows.filter(pk__lte=last)
+        if after is not None:
+            rows = rows.filter(pk__gt=after)
+        found = list(rows.order_by("pk")[: OPERATED + 1])
+        for number, row in enumerate(found, start=1):
+            progress.after = str(row.pk)
+            progress.left = len(found) - number
+            if why := str(operation.act(row, actor, reason)):
+                progress.unchanged[why] += 1
+            else:
+                progress.done += 1
+                told = f"{operation.name}: {reason}"
+                self.log_change(request, row, told)  # type: ignore[attr-defined] # a ModelAdmin
+            if time.monotonic() - began > SECONDS:
+                break
+
+    def _tell(self, request: HttpRequest, operation: Operation, progress: Progress) -> None:
+        if done := progress.done:
             text = ngettext("%(what)s: %(count)d row.", "%(what)s: %(count)d rows.", done)
             messages.success(request, text % {"what": operation.label, "count": done})
-        for why, count in unchanged.items():
+        for why, count in progress.unchanged.items():
             text = ngettext(
                 "Nothing was changed in %(count)d row: %(why)s",
                 "Nothing was changed in %(count)d rows: %(why)s",
@@ -237,11 +236,59 @@ class OperationsMixin:
             messages.warning(request, text % {"count": count, "why": why})
 
 
+@dataclass
+class Progress:
+    """How far an operation on many rows has come; the page carries it from step to step."""
+
+    done: int = 0
+    unchanged: Counter[str] = field(default_factory=Counter)  # by why
+    after: str = ""  # the key of the last row that was looked at
+    left: int = 0
+
+    @classmethod
+    def of(cls, told: Any) -> Progress:
+        """What the form of the last step says."""
+        found = cls(done=_number(told.get("done")), after=told.get("after", ""))
+        for each in told.getlist("unchanged"):
+            count, _colon, why = each.partition(":")
+            found.unchanged[why] += _number(count)
+        return found
+
+    @property
+    def seen(self) -> int:
+        """Rows that were looked at so far."""
+        return self.done + self.unchanged.total()
+
+    @property
+    def lines(self) -> list[str]:
+        """What was not changed, as the form carries it."""
+        return [f"{count}:{why}" for why, count in self.unchanged.items()]
+
+
+def _key(rows: models.QuerySet[Any], text: str | None) -> Any:
+    """The key that a form names; None if it names none."""
+    try:
+        return rows.model._meta.pk.to_python(text) if text and "\0" not in text else None
+    except ValidationError:
+        return None
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
 def _foreseen(operation: Operation, rows: models.QuerySet[Any]) -> list[tuple[str, int]]:
-    """What would come of an operation, the most frequent first."""
+    """What would come of an operation, the most frequent first; looked at for about a second."""
     if operation.foresee is None:
         return []
-    return Counter(str(what) for what in operation.foresee(list(rows))).most_common()
+    began, found = time.monotonic(), Counter[str]()
+    chosen = list(rows)
+    for n in range(0, len(chosen), FORESEEN):
+        if time.monotonic() - began > SECONDS:
+            found[gettext("not tried out")] += len(chosen) - n
+            break
+        found.update(str(what) for what in operation.foresee(chosen[n : n + FORESEEN]))
+    return found.most_common()
 
 
 def _starting(operation: Operation) -> Callable[..., HttpResponse]:

@@ -78,6 +78,7 @@ class Chat(models.Model):
             models.Index("deleted_at", name="chat_deleted", condition=Q(deleted_at__isnull=False)),
             models.Index("touched_at", name="chat_touched"),
             models.Index("id", name="chat_delegated", condition=Q(delegated_by__isnull=False)),
+            models.Index("id", name="chat_hidden", condition=Q(is_hidden=True)),
         ]
         permissions = [("read_transcript", "Can read the text of other people's chats")]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.db import models
+from django.db.models import Q
 
 from hermes.lib.db import DbNow
 
@@ -28,6 +31,10 @@ class ClientRequest(models.Model):
         return f"request {self.chat_id}/{self.client_id}"
 
 
+# Kinds of which the rows of turns, attempts, processes and completions tell the same.
+TOLD_BY_ROWS: Final = ("attempt", "completion", "hold", "process", "turn")
+
+
 class History(models.Model):
     """What happened, appended by every single writer in the transaction of the fact itself.
 
@@ -49,8 +56,15 @@ class History(models.Model):
         verbose_name_plural = "history"
         indexes = [
             models.Index("session", "id", name="history_session"),
+            models.Index(
+                "session",
+                "id",
+                name="history_untold",
+                condition=~Q(kind__in=TOLD_BY_ROWS),
+            ),
             models.Index("subject", "id", name="history_subject"),
             models.Index("kind", "id", name="history_kind"),
+            models.Index("actor", "id", name="history_actor", condition=~Q(actor="")),
         ]
 
     def __str__(self) -> str:

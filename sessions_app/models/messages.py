@@ -56,6 +56,16 @@ class Message(models.Model):
                 name="message_says_something", condition=~Q(text="") | ~Q(parts={})
             ),
         ]
+        indexes = [  # for lists of what is rarer than what people and models say
+            models.Index("id", name="message_of_tool", condition=Q(role=domain.MessageRole.TOOL)),
+            models.Index(
+                "kind",
+                "id",
+                name="message_of_kind",
+                condition=~Q(kind=domain.MessageKind.TEXT),
+            ),
+            models.Index("id", name="message_partial", condition=Q(is_partial=True)),
+        ]
 
     def __str__(self) -> str:
         return f"message {self.session_id}/{self.seq}"
@@ -116,7 +126,13 @@ class Summary(models.Model):
     class Meta:
         verbose_name_plural = "summaries"
         permissions = [("undo_summary", "Can undo summaries of other people's chats")]
-        indexes = [models.Index("session", "covers_through", name="summary_line")]
+        indexes = [
+            models.Index("session", "covers_through", name="summary_line"),
+            models.Index("created_at", name="summary_age"),
+            models.Index("id", name="summary_undone", condition=Q(reverted_at__isnull=False)),
+            models.Index("id", name="summary_untrusted", condition=Q(is_untrusted=True)),
+            models.Index("id", name="summary_mechanical", condition=Q(is_mechanical=True)),
+        ]
 
     def __str__(self) -> str:
         return f"summary {self.pk}"

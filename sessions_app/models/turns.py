@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -15,6 +15,8 @@ from sessions_app.domain import TurnStatus
 
 from .base import BUSY_TURN, OPEN_TURN, choices
 from .chats import Chat, Session
+
+ENDED_BADLY: Final = sorted([TurnStatus.CANCELLED, TurnStatus.FAILED, TurnStatus.INTERRUPTED])
 
 
 class TurnQuerySet(LeasedQuerySet["Turn"]):
@@ -117,6 +119,17 @@ class Turn(Leased):
             models.Index("session", "first_seq", name="turn_order"),
             models.Index("session", name="turn_open", condition=Q(status__in=OPEN_TURN)),
             models.Index(F("id").desc(), "status", name="turn_newest"),
+            # For lists of what is rare: the most turns are in none of these.
+            models.Index(
+                "status", "id", name="turn_ended_badly", condition=Q(status__in=ENDED_BADLY)
+            ),
+            models.Index(
+                "source",
+                "id",
+                name="turn_of_source",
+                condition=~Q(source=domain.TurnSource.PERSON),
+            ),
+            models.Index("error_code", "id", name="turn_error", condition=~Q(error_code="")),
         ]
 
     def __str__(self) -> str:

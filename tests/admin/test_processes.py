@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from hermes.lib import admin as lib
 from hermes.lib import reauth
 from processes_app import files, intake, runner, verdicts
 from processes_app.domain import DropReason, KillBy
@@ -392,3 +393,83 @@ def test_a_dry_run_of_many_of_one_chat_asks_no_more():
         assert len(verdicts.foresee(events)) == 50
     assert len(many) == len(one)
     assert Chat.objects.count() == 1
+
+
+class TestManyRows:
+    """An operation on many rows takes steps, each a request of its own."""
+
+    QUERY = "?status__exact=dropped&reason__exact=closed_by_user"
+
+    def go_on(self, client, page, **changed):
+        """Send the form that the page has, as the browser does."""
+        text = page.content.decode()
+        form = re.search(r"<form method=.post. data-onward.*?</form>", text, re.S)[0]
+        data: dict[str, list[str]] = {}
+        for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', form):
+            data.setdefault(name, []).append(value)
+        return client.post(f"/admin/{COMPLETION}/{self.QUERY}", {**data, **changed})
+
+    def begin(self, client, monkeypatch, rows):
+        """The page after the first step of a redelivery of all rows of the filter."""
+        monkeypatch.setattr(lib, "SECONDS", -1.0)  # a row a step
+        asked = act(
+            client,
+            COMPLETION,
+            "redeliver",
+            rows[0],
+            reason=None,
+            query=self.QUERY,
+            select_across="1",
+        )
+        last = re.search(r'name="last" value="(\d+)"', asked.content.decode())[1]
+        assert last == str(rows[-1].pk)
+        return client.post(
+            f"/admin/{COMPLETION}/{self.QUERY}",
+            {
+                "action": "redeliver",
+                "_selected_action": [rows[0].pk],
+                "select_across": "1",
+                "last": last,
+                "reason": WHY,
+            },
+        )
+
+    def test_they_go_on_by_themselves_and_say_how_far_they_are(self, client, allowed, monkeypatch):
+        rows = [closed().event for _ in range(3)]
+        page = self.begin(client, monkeypatch, rows)
+        assert "1 done, 2 to go." in page.content.decode()
+        assert "js/onward.js" in page.content.decode()
+        late = closed().event  # it was not counted, so it is not meant
+        page = self.go_on(client, page)
+        assert "2 done, 1 to go." in page.content.decode()
+        again = self.go_on(client, page)
+        twice = self.go_on(client, page)
+        assert again.status_code == twice.status_code == 302
+        shown = client.get(again.url).content.decode()
+        assert "Redeliver: 3 rows." in shown
+        assert CompletionEvent.objects.filter(attempt=2).count() == 3
+        assert History.objects.filter(kind="operator", to="redeliver").count() == 3
+        late.refresh_from_db()
+        assert late.status == "dropped"
+
+    def test_what_was_not_changed_is_told_at_the_end(self, client, allowed, monkeypatch):
+        rows = [closed().event for _ in range(3)]
+        monkeypatch.setattr(lib, "SECONDS", -1.0)
+        chosen = {"action": "discard", "_selected_action": [row.pk for row in rows], "reason": WHY}
+        page = client.post(f"/admin/{COMPLETION}/{self.QUERY}", chosen)
+        page = self.go_on(client, self.go_on(client, page))
+        shown = client.get(page.url).content.decode()
+        assert "Nothing was changed in 3 rows: it is neither waiting nor quiet" in shown
+
+    @pytest.mark.parametrize("name", ["after", "last"])
+    @pytest.mark.parametrize("value", ["x", "9" * 40, "-1", "\0"])
+    def test_odd_keys_are_not_followed(self, client, allowed, monkeypatch, name, value):
+        rows = [closed().event, closed().event]
+        page = self.begin(client, monkeypatch, rows)
+        assert self.go_on(client, page, **{name: value}).status_code in {200, 302}
+
+    def test_a_dry_run_of_many_stops_and_says_so(self, client, allowed, monkeypatch):
+        rows = [closed().event for _ in range(2)]
+        monkeypatch.setattr(lib, "SECONDS", -1.0)
+        page = act(client, COMPLETION, "redeliver", *rows, reason=None)
+        assert foreseen(page) == {"not tried out": 2}

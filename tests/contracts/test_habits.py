@@ -11,8 +11,9 @@ from .sources import called, modules, page, section
 RAW_SQL = {
     "hermes/checks.py": "asks the server for its version and limits",
     "hermes/dashboard/health.py": "what the server tells of itself, timed",
-    "hermes/lib/admin.py": "the planner's estimate of a table's rows",
     "hermes/lib/db.py": "the database's clock",
+    "hermes/lib/lists.py": "the planner's estimate of a table's rows; its values, one by one",
+    "hermes/lib/migrations.py": "removes what is left of an index",
     "hermes/management/commands/doctor.py": "asks the server for its version",
     "hermes/management/servers/postgres.py": "makes role and database",
     "hermes/web/numbers.py": "the numbers of all open sockets in one query",

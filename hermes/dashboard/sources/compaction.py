@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from compression_app.domain import BREAKER_AT, AttemptStatus, CooldownKind
-from compression_app.models import OPEN, CompactionAttempt, CompressionState, Cooldown
+from compression_app.models import NOTED, OPEN, CompactionAttempt, CompressionState, Cooldown
 from hermes.dashboard import charts, domain
 from hermes.dashboard.domain import Level
 from hermes.lib.db import db_now
@@ -134,7 +134,7 @@ def cooling(picture: Picture) -> dict[str, Any]:
             .annotate(n=Count("pk"))
             .values_list("kind", "n")
         )
-        told = CompressionState.objects.aggregate(
+        told = CompressionState.objects.filter(NOTED).aggregate(
             streaking=Count("pk", filter=Q(streak__gt=0)),
             alarming=Count("pk", filter=Q(streak__gte=settings.HERMES_ALERT_STREAK)),
             longest=Max("streak"),
