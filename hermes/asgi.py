@@ -16,13 +16,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hermes.settings")
 pages = get_asgi_application()  # sets Django up; what follows needs it
 
 from hermes.dashboard import heartbeats  # noqa: E402
-from hermes.web.consumers import RESTART  # noqa: E402
-from hermes.web.poller import LEAVING  # noqa: E402
-from hermes.web.routing import sockets  # noqa: E402
+from hermes.dashboard import routing as of_the_desk  # noqa: E402
+from hermes.lib.sockets import LEAVING, RESTART, TOO_BIG, guarded  # noqa: E402
+from hermes.web import routing as of_chats  # noqa: E402
 
 LEAVE_SECONDS: Final = 4.0
 
-application = ProtocolTypeRouter({"http": pages, "websocket": sockets})
+application = ProtocolTypeRouter(
+    {"http": pages, "websocket": guarded([*of_chats.sockets, *of_the_desk.sockets])}
+)
 
 
 def _wire_daphne() -> None:
@@ -36,7 +38,8 @@ def _wire_daphne() -> None:
 
     class SaysWhy(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
         """Closes with the code that says why: 1009 and 1002 where a client breaks a rule, which
-        autobahn answers by dropping the connection, and 1012, which it takes from no application.
+        autobahn answers by dropping the connection; 1009 and 1012 also from an application, from
+        which it takes neither.
         Long answers are told in one message, however long.
         """
 
@@ -65,7 +68,7 @@ def _wire_daphne() -> None:
 
         def serverClose(self, code: int | None = None) -> None:
             """Close the socket."""
-            if code == RESTART and self.state == self.STATE_OPEN:
+            if code in {TOO_BIG, RESTART} and self.state == self.STATE_OPEN:
                 self.sendCloseFrame(code=code, isReply=False)
             else:
                 super().serverClose(code)
