@@ -29,6 +29,8 @@ application = ProtocolTypeRouter(
 
 def _wire_daphne() -> None:
     """Let Daphne say why it closes a socket, and leave only when all have been told."""
+    from daphne.cli import CommandLineInterface
+    from daphne.server import Server
     from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
@@ -73,6 +75,20 @@ def _wire_daphne() -> None:
             else:
                 super().serverClose(code)
 
+    class EndsAll(Server):  # type: ignore[misc]  # daphne has no types
+        """Ends every application, also in the seconds after a handshake.
+
+        The request that became a socket is listed for so long and has none: Daphne would stop
+        there, and no socket would hear of the end.
+        """
+
+        def kill_all_applications(self) -> Any:
+            """Cancel what runs; fires when all has ended."""
+            for protocol, details in list(self.connections.items()):
+                if "application_instance" not in details:
+                    del self.connections[protocol]
+            return super().kill_all_applications()
+
     async def leave() -> None:
         # A process that is gone before its clients have read good-bye cuts it off.
         with contextlib.suppress(TimeoutError):
@@ -88,6 +104,7 @@ def _wire_daphne() -> None:
         return Deferred.fromFuture(asyncio.ensure_future(leave()))
 
     WebSocketFactory.protocol = SaysWhy
+    CommandLineInterface.server_class = EndsAll
     reactor.addSystemEventTrigger("before", "shutdown", begin_to_leave)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ class TestParts:
         small_model()
         failed(streak=2)
         up_to_now()
-        factories.operator(client)
+        client.force_login(factories.person(is_staff=True, is_superuser=True))
         page = client.get("/admin/desk/live/").content.decode()
         parts = watching.pictures([ALL])[ALL]
         whole = "".join(part.html for part in parts.values())
