@@ -17,8 +17,6 @@ from django.contrib.sessions.models import Session as Login
 from django.db import connection
 
 from hermes.dashboard import roles
-from hermes.dashboard.models import CheckResult
-from hermes.lib.db import DbNow
 from tests import factories
 
 from .client import Client
@@ -53,14 +51,8 @@ def an_operator(name: str = ""):
     return person, sign_in(person)
 
 
-def something_happens() -> None:
-    CheckResult.objects.update_or_create(
-        name="invariants", defaults={"at": DbNow(), "problems": ["seen"], "is_ok": False}
-    )
-
-
 def queries_of_web() -> int:
-    """How many statements the web process has had answered, told by the server."""
+    """How many connections of the web process were busy in the last moment, told by the server."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
