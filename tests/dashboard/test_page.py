@@ -96,6 +96,7 @@ class TestUnwell:
         text = page(client)
         assert verdict(text) == ("bad", "One thing needs you.")
         assert "No worker takes the queue “turns”." in text
+        assert "Start it again; its log says why it went." in text
 
     def test_no_supervisor(self, client):
         gone("supervisor", "bwrap")
