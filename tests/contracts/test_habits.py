@@ -13,6 +13,7 @@ RAW_SQL = {
     "hermes/dashboard/health.py": "what the server tells of itself, timed",
     "hermes/lib/admin.py": "the planner's estimate of a table's rows",
     "hermes/lib/db.py": "the database's clock",
+    "hermes/lib/viewers.py": "the logins of all open sockets in one query",
     "hermes/management/commands/doctor.py": "asks the server for its version",
     "hermes/management/servers/postgres.py": "makes role and database",
     "hermes/web/numbers.py": "the numbers of all open sockets in one query",
