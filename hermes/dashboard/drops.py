@@ -234,6 +234,9 @@ def dropped(request: HttpRequest) -> HttpResponse:
         "more": more,
         "settled": picture.counts("completions"),
         "all_url": changelist(processes.COMPLETIONS, "status__exact=dropped"),
+        "quiet_url": changelist(
+            processes.COMPLETIONS, f"status__exact=dropped&reason__exact={chosen}"
+        ),
         "delivered_url": changelist(processes.COMPLETIONS, "status__exact=delivered"),
         "chosen": chosen,
         "rows": _rows(chosen, context["range"].begin(now)) if chosen else [],

@@ -164,6 +164,7 @@ def _queue(picture: Picture, name: str, alive: Alive) -> Cell:
         parts = [_("Last seen %(ago)s.") % {"ago": _ago(now, alive.lost_at or alive.seen_at)}]
         if not alive.up:
             parts.append(effect)
+        parts.append(_("Start it again; its log says why it went."))
         need = Need(
             level,
             what % {"name": name},

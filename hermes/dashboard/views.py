@@ -31,8 +31,8 @@ from sessions_app.models import Session
 from . import factors, logins, selectors, timeline
 from .domain import RANGES
 from .menu import menu
+from .watching import SEE
 
-SEE: Final = "dashboard.view_desk"
 SEE_TIMELINE: Final = "dashboard.view_timeline"
 EXPORT: Final = "dashboard.export_timeline"
 DEFAULT: Final = "24h"

@@ -8,56 +8,49 @@ import uuid
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from channels.generic.websocket import AsyncWebsocketConsumer
-from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
+from hermes.lib.sockets import (
+    CROWDED_SECONDS,
+    NO_CHAT,
+    RESTART,
+    RETRY_SECONDS,
+    SIGNED_OUT,
+    SLOW,
+    TOO_MANY,
+    Rate,
+    Socket,
+    in_thread,
+)
 from sessions_app import intake
 from sessions_app.domain import Refused
 from sessions_app.models import Turn
 
 from . import frames, reading, requests
 from .cursor import Cursor, Frame, Stream
-from .limits import COMMANDS_WAITING, FRAMES_A_MINUTE, Rate, Unacked
-from .poller import Hub, hub, in_thread
-from .reading import Viewer
+from .limits import COMMANDS_WAITING, FRAMES_A_MINUTE, Unacked
+from .poller import Hub, hub
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 4.0  # below the server's own limit for a handshake
 COMMAND_SECONDS: Final = 12.0
-RETRY_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 2.0  # which a worker has to end a turn by itself
 
-RESTART: Final = 1012
-SIGNED_OUT: Final = 4401
-NO_CHAT: Final = 4404
-SLOW: Final = 4408
-TOO_MANY: Final = 4429
 
-
-class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
+class ChatSocket(Socket):
     """One browser tab, or one program, at one chat."""
 
-    viewer: Viewer
     chat_id: int
     cursor: Cursor
     hub: Hub
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection.
-
-        Not what channels does: it would subscribe a channel of its own for each socket, and fail
-        without the broker; and it would pass through one thread for every message. Hints come
-        through the hub of the process.
-        """
-        self.scope, self.base_send = scope, send
+    def prepare(self) -> None:
+        """Hints come through the hub of the process."""
         self.hub = hub()
         self.cursor = Cursor()
-        self._n = 0
-        self._is_accepted = self._is_open = self._is_closed = self._has_place = False
+        self._is_open = False
         self._is_stale = self._sidebar_moved = False
         self._hinted = 0  # a version of the session that is said to be there
         self._woken = asyncio.Event()
@@ -67,62 +60,22 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
         self._unacked = Unacked()
         self._commands: asyncio.Queue[frames.Parsed] = asyncio.Queue(COMMANDS_WAITING)
         self._tasks: list[asyncio.Task[None]] = []
-        try:
-            while (message := await receive())["type"] != "websocket.disconnect":
-                if message["type"] == "websocket.connect":
-                    await self._connect()
-                elif not self._is_closed:
-                    await self._take(message.get("text"))
-        except asyncio.CancelledError:
-            if self.hub.is_leaving and self._is_accepted:
-                await self._leave(RESTART, retry_after=RETRY_SECONDS)
-            raise
-        finally:
-            self._end()
 
     # --- Coming and going
 
-    async def _connect(self) -> None:
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                is_let_in = await self._let_in()
-            if is_let_in:
-                async with asyncio.timeout(COMMAND_SECONDS):
-                    await self._begin()
-        except (DatabaseError, TimeoutError) as error:
-            logger.warning("socket refused", extra={"cause": repr(error)})
-            await self._accept()
-            await self._leave(RESTART, retry_after=RETRY_SECONDS)
-
-    async def _let_in(self) -> bool:
-        """Accept the person whose login this is at a chat of theirs; False if it is not to be."""
-        login = self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
-        viewer = await in_thread(reading.viewer_of)(login)
-        if viewer is None:
-            self._is_closed = True
-            await self.close()  # before it was accepted: 403
-            return False
+    async def admit(self) -> int | None:
+        """A chat of somebody else is as absent as one that is not."""
         uid = _uuid(self.scope["url_route"]["kwargs"]["uid"])
-        found = None if uid is None else await in_thread(requests.find_chat)(viewer, uid)
-        await self._accept()
-        self.viewer = viewer
+        found = None if uid is None else await in_thread(requests.find_chat)(self.viewer, uid)
         if uid is None or found is None:
-            await self._leave(NO_CHAT)
-            return False
-        if self.hub.is_leaving:
-            await self._leave(RESTART, retry_after=RETRY_SECONDS)
-            return False
-        self._has_place = self.hub.places.take(viewer.user_id)
-        if not self._has_place:
-            await self._leave(TOO_MANY, retry_after=30.0)
-            return False
+            return NO_CHAT
         self.uid, (self.chat_id, session) = uid, found
         query = parse_qs(self.scope["query_string"].decode("latin1"))
         html = query.get("html") != ["0"]
         self.cursor = Cursor(html=html, session=session)
-        return True
+        return None
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
         """Hear of what moves, say what is, and go on from there."""
         self._is_open = True
         await self.hub.add(self)  # before anything is read: what moves from now on wakes us
@@ -130,35 +83,20 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
         for work in (self._follow, self._work):
             self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work)))
 
-    async def _accept(self) -> None:
-        if not self._is_accepted:
-            self._is_accepted = True
-            await self.accept()
-
     async def _guarded(self, work: Any) -> None:
         """Run one of the two loops; after a fault the client connects anew."""
         try:
             await work()
         except Exception:
             logger.exception("socket failed", extra={"chat": self.chat_id})
-            await self._leave(RESTART, retry_after=RETRY_SECONDS)
+            await self.leave(RESTART, retry_after=RETRY_SECONDS)
 
-    async def _leave(self, code: int, *, retry_after: float | None = None) -> None:
-        """Say why, and close."""
-        if self._is_closed:
-            return
-        await self._tell({"type": "bye", "code": code, "retry_after": retry_after})
-        self._is_closed = True
-        await self.close(code)
-
-    def _end(self) -> None:
-        self._is_closed = True
+    def end(self) -> None:
+        """Hear of nothing any more."""
         for task in self._tasks:
             task.cancel()
         if self._is_open:
             self.hub.discard(self)
-        if self._has_place:
-            self.hub.places.leave(self.viewer.user_id)
 
     # --- What the hub calls
 
@@ -179,23 +117,19 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
     def tick(self) -> None:
         """A second has passed: a client that acks and then is silent is let go."""
         if self._unacked.is_silent:
-            self.hub.spawn(self._leave(SLOW))
+            self.hub.spawn(self.leave(SLOW))
         elif self._is_stale:
             self._woken.set()
 
     def sign_out(self) -> None:
         """The login has ended."""
-        self.hub.spawn(self._leave(SIGNED_OUT))
+        self.hub.spawn(self.leave(SIGNED_OUT))
 
     # --- Telling
 
-    async def _tell(self, frame: Frame) -> None:
-        if self._is_closed:
-            return
-        self._n += 1
-        text = frames.encode(frame, self._n)
-        self._unacked.sent(self._n, len(text))
-        await self.send(text_data=text)
+    def sent(self, n: int, size: int) -> None:
+        """Count what the client has not taken yet."""
+        self._unacked.sent(n, size)
 
     async def _follow(self) -> None:
         """Send what is new whenever somebody says that there is something, in order."""
@@ -215,13 +149,13 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
                     logger.warning("socket not told yet", extra={"cause": str(error)})
             thoughts, self._thoughts = self._thoughts, []
             for frame in [*thoughts, *self.cursor.follow(self._stream)]:
-                await self._tell(frame)
+                await self.tell(frame)
             if self._stream is not None and self.cursor.is_behind(self._stream):
                 self._is_stale = True
                 self._woken.set()
             if self._sidebar_moved:
                 self._sidebar_moved = False
-                await self._tell({"type": "sidebar"})
+                await self.tell({"type": "sidebar"})
 
     async def _sync(self, reason: str | None) -> None:
         """Read what has changed and tell it."""
@@ -229,14 +163,14 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
             self.viewer, self.uid, self.cursor, stream=self._stream, reason=reason
         )
         if seen is None:
-            return await self._leave(NO_CHAT)
+            return await self.leave(NO_CHAT)
         stream = self._stream
         live = seen.live
         if live is not None and seen.session is not None:
             stream = self.hub.stream(live.turn, live.run, seen.session)
             stream.open(live.base, live.stored)
         for frame in self.cursor.advance(seen, stream):
-            await self._tell(frame)
+            await self.tell(frame)
         self._stream = stream if self.cursor.turn is not None else None
         self.hub.file(self, self.cursor.session)
         if self._stream is not None:
@@ -244,12 +178,12 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
 
     # --- Being told
 
-    async def _take(self, content: str | None) -> None:
+    async def take(self, content: str | None) -> None:
         """Take a frame: what costs nothing is answered here, the rest in order."""
         if not self._is_open:
             return
         if self._frames.take():
-            return await self._leave(TOO_MANY, retry_after=30.0)
+            return await self.leave(TOO_MANY, retry_after=CROWDED_SECONDS)
         parsed = frames.parse(content, chat=str(self.uid), session=self.cursor.session)
         match parsed:
             case frames.Ack(_ref, n):
@@ -258,11 +192,11 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
                 if was_behind and not self._unacked.is_behind:
                     self.wake(rows=True)
             case frames.Ping(_ref, nonce):
-                await self._tell({"type": "pong", "nonce": nonce})
+                await self.tell({"type": "pong", "nonce": nonce})
             case frames.Bad(ref, code, message):
-                await self._tell(dict(frames.error(ref, code, message)))
+                await self.tell(dict(frames.error(ref, code, message)))
             case _ if self._commands.full():
-                await self._leave(TOO_MANY, retry_after=5.0)
+                await self.leave(TOO_MANY, retry_after=5.0)
             case _:
                 self._commands.put_nowait(parsed)
 
@@ -275,7 +209,7 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
                 if wait:
                     text = _("Too many messages in a minute; wait a moment.")
                     told = frames.error(command.ref, "rate", text, retry=round(wait, 1))
-                    await self._tell(dict(told))
+                    await self.tell(dict(told))
                     continue
             await self._carry_out(command)
 
@@ -284,20 +218,20 @@ class ChatSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has 
             async with asyncio.timeout(COMMAND_SECONDS):
                 done = await in_thread(requests.carry_out)(self.viewer, self.chat_id, command)
         except requests.SignedOut:
-            return await self._leave(SIGNED_OUT)
+            return await self.leave(SIGNED_OUT)
         except Refused as refused:
-            return await self._tell(dict(frames.error(command.ref, refused.code, refused.message)))
+            return await self.tell(dict(frames.error(command.ref, refused.code, refused.message)))
         except (DatabaseError, TimeoutError) as error:
             logger.warning("command not carried out", extra={"cause": repr(error)})
             text = _("The database does not answer; try again in a moment.")
             told = frames.error(command.ref, "unavailable", text, retry=RETRY_SECONDS)
-            return await self._tell(dict(told))
+            return await self.tell(dict(told))
         except Exception:
             logger.exception("command failed", extra={"chat": self.chat_id})
             text = _("Something went wrong here; it has been noted.")
-            return await self._tell(dict(frames.error(command.ref, "internal", text)))
+            return await self.tell(dict(frames.error(command.ref, "internal", text)))
         for frame in done.frames:
-            await self._tell(frame)
+            await self.tell(frame)
         if done.stopping is not None:
             self.hub.spawn(_carry_out_stop(done.stopping))
         self.wake(rows=True)
@@ -318,9 +252,3 @@ def _uuid(text: str) -> str | None:
         return str(uuid.UUID(text))
     except ValueError:
         return None
-
-
-async def no_such_place(scope: Any, receive: Any, send: Any) -> None:
-    """Refuse a socket at an address that is none."""
-    await receive()
-    await send({"type": "websocket.close"})

@@ -400,11 +400,6 @@ def _filled(
 # --- To the client ------------------------------------------------------------------------------
 
 
-def encode(frame: Mapping[str, Any], n: int) -> str:
-    """The frame as it goes over the wire, with its number."""
-    return json.dumps({**frame, "n": n}, ensure_ascii=False, separators=(",", ":"))
-
-
 def error(ref: str | None, code: str, message: str, *, retry: float | None = None) -> Error:
     """A refusal, or why something could not be done."""
     made: Error = {"type": "error", "code": code, "message": message}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
+
+from hermes.lib.zones import zone_of
 
 STRICT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -26,7 +27,6 @@ _PERMISSIONS: Final = (
     "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), "
     "magnetometer=(), microphone=(), midi=(), payment=(), usb=()"
 )
-_ZONES: Final = available_timezones()
 # What watches a process asks it by the address of its machine or container, not by our name.
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -43,9 +43,9 @@ class Headers(MiddlewareMixin):
             request.META["HTTP_HOST"] = settings.ALLOWED_HOSTS[0]
         for name in [name for name, value in request.COOKIES.items() if "\x00" in value]:
             del request.COOKIES[name]  # no database takes it, and none of ours has one
-        zone = request.COOKIES.get("tz", "").replace("%2F", "/")
-        if zone in _ZONES:
-            timezone.activate(ZoneInfo(zone))
+        zone = zone_of(request.COOKIES)
+        if zone is not None:
+            timezone.activate(zone)
         else:
             timezone.deactivate()
 

@@ -1,9 +1,9 @@
-"""How much one person, and one process, may ask of the socket side."""
+"""How much one socket may ask, and how far it may lag behind."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -13,67 +13,6 @@ UNACKED_BYTES: Final = 1024 * 1024
 SILENT_SECONDS: Final = 30.0
 FRAMES_A_MINUTE: Final = 6_000  # of one socket, acks included; more close it
 COMMANDS_WAITING: Final = 100  # of one socket; more close it
-
-
-class Rate:
-    """At most ``limit`` events in any ``seconds``."""
-
-    def __init__(
-        self, limit: int, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._limit = limit
-        self._seconds = seconds
-        self._clock = clock
-        self._times: deque[float] = deque()
-
-    def take(self) -> float:
-        """Count an event and return 0.0, or return the seconds until one is allowed again.
-
-        >>> now = [0.0]
-        >>> rate = Rate(2, 60, clock=lambda: now[0])
-        >>> rate.take(), rate.take(), rate.take()
-        (0.0, 0.0, 60.0)
-        >>> now[0] = 61.0
-        >>> rate.take()
-        0.0
-        """
-        now = self._clock()
-        while self._times and self._times[0] <= now - self._seconds:
-            self._times.popleft()
-        if len(self._times) >= self._limit:
-            return self._times[0] + self._seconds - now
-        self._times.append(now)
-        return 0.0
-
-
-class Places:
-    """The sockets that a process may hold, in all and for each person."""
-
-    def __init__(self, total: int, each: int) -> None:
-        self._total = total
-        self._each = each
-        self._taken: Counter[int] = Counter()
-
-    def take(self, user_id: int) -> bool:
-        """Take a place; False if there is none.
-
-        >>> places = Places(total=3, each=2)
-        >>> [places.take(user) for user in (1, 1, 1, 2, 3)]
-        [True, True, False, True, False]
-        >>> places.leave(1)
-        >>> places.take(3)
-        True
-        """
-        if self._taken[user_id] >= self._each or self._taken.total() >= self._total:
-            return False
-        self._taken[user_id] += 1
-        return True
-
-    def leave(self, user_id: int) -> None:
-        """Give a place back."""
-        self._taken[user_id] -= 1
-        if self._taken[user_id] <= 0:
-            del self._taken[user_id]
 
 
 class Unacked:

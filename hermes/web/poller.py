@@ -10,34 +10,29 @@ import asyncio
 import contextlib
 import functools
 import logging
-import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
-from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import DatabaseError
 
 from hermes.lib.hints import chat_group, session_group
+from hermes.lib.sockets import Rate, in_thread
+from hermes.lib.viewers import Viewer, signed_out
 from sessions_app.domain import storable
 
 from . import reading
 from .cursor import Cursor, Move, Stream
-from .limits import Places, Rate
 from .numbers import poll
-from .reading import Viewer
 from .rendering import BlockSplitter
 
 logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 POLL_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 5.0  # between two polls while no socket is open
@@ -46,19 +41,7 @@ JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
 
-LEAVING: Final = threading.Event()  # this process is being stopped
-_threads = ThreadPoolExecutor(settings.ASGI_THREADS, "socket")
 _clock_thread = ThreadPoolExecutor(1, "poller")
-
-
-def in_thread(
-    function: Callable[P, R], executor: ThreadPoolExecutor = _threads
-) -> Callable[P, Awaitable[R]]:
-    """The function on the bounded pool of the socket side, its connection given back after."""
-    made: Callable[P, Awaitable[R]] = database_sync_to_async(
-        function, thread_sensitive=False, executor=executor
-    )
-    return made
 
 
 class Socket(Protocol):
@@ -85,7 +68,6 @@ class Hub:
     """The sockets of this process, and what wakes them."""
 
     def __init__(self) -> None:
-        self.places = Places(settings.HERMES_SOCKETS, settings.HERMES_SOCKETS_A_PERSON)
         self.sockets: set[Socket] = set()
         self._rates: dict[int, Rate] = {}
         self._chats: dict[int, set[Socket]] = defaultdict(set)
@@ -104,11 +86,6 @@ class Hub:
         self._login_at = time.monotonic()
         for run in (self._listen, self._clock):
             self.spawn(run())
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether this process is being stopped: it takes no new sockets."""
-        return LEAVING.is_set()
 
     # --- Sockets
 
@@ -374,7 +351,7 @@ class Hub:
 
     async def _check_logins(self) -> None:
         viewers = list({socket.viewer for socket in self.sockets})
-        gone = set(await in_thread(reading.signed_out, _clock_thread)(viewers))
+        gone = set(await in_thread(signed_out, _clock_thread)(viewers))
         for socket in list(self.sockets):
             if socket.viewer in gone:
                 socket.sign_out()

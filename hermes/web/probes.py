@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
-from .poller import LEAVING
+from hermes.lib.sockets import LEAVING
 
 logger = logging.getLogger(__name__)
 

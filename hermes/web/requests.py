@@ -8,13 +8,13 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from hermes.lib.db import retrying
+from hermes.lib.viewers import Viewer, signed_out
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
 from sessions_app.models import Chat, Turn
 
-from . import answering, commands, compacting, fragments, frames, reading
+from . import answering, commands, compacting, fragments, frames
 from .cursor import Frame
-from .reading import Viewer
 
 
 class SignedOut(Exception):
@@ -36,7 +36,7 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
         SignedOut: before anything was done.
         Refused: with the reason for the person.
     """
-    if reading.signed_out([viewer]):
+    if signed_out([viewer]):
         raise SignedOut
     who: dict[str, Any] = {"chat_id": chat_id, "user_id": viewer.user_id}
     signed = {**who, "actor": viewer.name}

@@ -1,8 +1,12 @@
-// The dashboard: every two seconds the server's own fragments take the place of those that differ.
-// Nothing moves under the pointer or the focus, and a page that nobody sees asks for nothing.
+// The dashboard: the server's own fragments take the place of those that differ. They come over a
+// socket that is told to pause while nobody looks. Where none comes through, the page asks every
+// two seconds. Nothing moves under the pointer or the focus.
 const EVERY = 2000;
 const STALE = 10000;
 const OLD = 60000;
+const GIVE_UP = 25000; // a socket that says nothing for so long is dead
+const LONGEST = 60000; // between two tries
+const GONE = [4401, 4403]; // signed out; may not look any more
 
 const live = document.querySelector("#live");
 const word = live.querySelector("[data-live-word]");
@@ -12,7 +16,11 @@ const button = live.querySelector("button");
 let paused = false;
 let asked = false;
 let good = Date.now();
-let timer = 0;
+let socket = null;
+let opened = 0;
+let tries = 0;
+let next = 0; // when a socket is tried again
+const waiting = new Map(); // parts that came while they were in use
 
 function show(state, symbol, text) {
   if (live.dataset.state === state && word.textContent === text) return;
@@ -41,35 +49,94 @@ function inUse(part) {
 
 function take(html) {
   const fresh = new DOMParser().parseFromString(`<main>${html}</main>`, "text/html");
-  for (const part of fresh.querySelectorAll("[data-part]")) {
-    const old = document.querySelector(`[data-part="${part.dataset.part}"]`);
-    if (!old || inUse(old) || same(old, part)) continue;
-    old.replaceWith(document.importNode(part, true));
+  for (const part of fresh.querySelectorAll("[data-part]")) waiting.set(part.dataset.part, part);
+  good = Date.now();
+  put();
+}
+
+// What waits is put in its place as soon as that is not in use.
+function put() {
+  for (const [name, part] of waiting) {
+    const old = document.querySelector(`[data-part="${name}"]`);
+    if (old && inUse(old)) continue;
+    waiting.delete(name);
+    if (!old || same(old, part)) continue;
+    const made = document.importNode(part, true);
+    for (const token of tokens(made)) token.value = live.dataset.token;
+    old.replaceWith(made);
   }
   const now = document.querySelector("[data-part=now] time");
   if (now) time.replaceChildren(now.cloneNode(true));
 }
 
-// The token of a form differs at every answer and says nothing new.
+function tokens(part) {
+  return part.querySelectorAll("input[name=csrfmiddlewaretoken]");
+}
+
+// The token of a form says nothing new; a part that many share comes without one.
 function same(one, other) {
   return told(one) === told(other);
 }
 
 function told(part) {
   const copy = part.cloneNode(true);
-  for (const token of copy.querySelectorAll("input[name=csrfmiddlewaretoken]")) token.remove();
+  for (const token of tokens(copy)) token.remove();
   return copy.outerHTML;
 }
 
+function isLooking() {
+  return !paused && !document.hidden;
+}
+
+function isOpen() {
+  return socket?.readyState === WebSocket.OPEN;
+}
+
+function say(frame) {
+  if (isOpen()) socket.send(JSON.stringify(frame));
+}
+
+function connect() {
+  const mine = new WebSocket(`${location.origin.replace(/^http/, "ws")}${live.dataset.socket}`);
+  let pause = 0;
+  let isLast = false;
+  socket = mine;
+  next = Infinity;
+  mine.addEventListener("open", () => {
+    opened = Date.now();
+    say({ type: "watch", range: live.dataset.range, zone: live.dataset.zone });
+    if (!isLooking()) say({ type: "pause" });
+  });
+  mine.addEventListener("message", (event) => {
+    const frame = JSON.parse(event.data);
+    if (frame.type === "bye") {
+      pause = (frame.retry_after ?? 0) * 1000;
+      isLast = GONE.includes(frame.code);
+    } else if (frame.type === "parts") {
+      tries = 0;
+      take(Object.values(frame.parts).join(""));
+      mark();
+    }
+  });
+  mine.addEventListener("close", () => {
+    if (socket !== mine) return;
+    socket = null;
+    if (isLast) { location.reload(); return; }
+    tries += 1;
+    const longer = Math.max(pause, Math.min(LONGEST, 500 * 2 ** tries));
+    next = Date.now() + longer * (0.5 + Math.random() / 2);
+  });
+}
+
 async function ask() {
-  if (asked || paused || document.hidden) return;
+  if (asked || !isLooking() || isOpen()) return;
   asked = true;
   try {
     const answer = await fetch(live.dataset.url, {
       credentials: "same-origin", redirect: "manual", signal: AbortSignal.timeout(8000),
     });
     if (answer.type === "opaqueredirect" || answer.status === 403) { location.reload(); return; }
-    if (answer.ok) { take(await answer.text()); good = Date.now(); }
+    if (answer.ok && isLooking()) take(await answer.text());
   } catch { /* told by mark() as soon as it lasts */ } finally { asked = false; }
   mark();
 }
@@ -83,17 +150,26 @@ function lapse(seconds) {
 
 function tick() {
   mark();
-  if (paused || document.hidden || live.dataset.state === "stale") return;
+  if (!isLooking()) return;
+  if (socket === null && Date.now() >= next) connect();
+  else if (isOpen() && Date.now() - Math.max(good, opened) > GIVE_UP) socket.close();
+  put();
+  if (live.dataset.state === "stale") return;
   for (const each of document.querySelectorAll("time[data-until]")) {
     each.textContent = lapse((Date.parse(each.dataset.until) - Date.now()) / 1000);
   }
 }
 
-function begin() {
-  clearInterval(timer);
-  timer = setInterval(ask, EVERY);
+// The pointer, the tab or the button: whether somebody looks has changed.
+function turn() {
   good = Date.now();
-  ask();
+  if (isLooking()) {
+    next = 0;
+    say({ type: "resume" });
+  } else {
+    say({ type: "pause" });
+  }
+  tick();
 }
 
 button.hidden = false;
@@ -101,12 +177,9 @@ button.addEventListener("click", () => {
   paused = !paused;
   button.setAttribute("aria-pressed", String(paused));
   button.querySelector("use").setAttribute("href", paused ? "#i-play" : "#i-pause");
-  mark();
-  if (!paused) begin();
+  turn();
 });
-document.addEventListener("visibilitychange", () => {
-  mark();
-  if (document.hidden) clearInterval(timer); else if (!paused) begin();
-});
+document.addEventListener("visibilitychange", turn);
 setInterval(tick, 1000);
-begin();
+setInterval(ask, EVERY);
+tick();

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -265,32 +266,97 @@ def test_what_has_the_focus_stays(web, tab: OpenTab, admin, unwell):
     opened.until("document.querySelector('[data-part=streaks]').textContent.includes('9')")
 
 
-def test_a_page_that_nobody_sees_asks_for_nothing_and_says_so(web, tab: OpenTab, admin, a_day):
-    opened = desk(tab, admin)
-    page = opened.page
-    opened.until("document.querySelector('#live').dataset.state === 'live'")
-    page.evaluate(
-        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
-        "document.dispatchEvent(new Event('visibilitychange'))"
-    )
-    opened.until("document.querySelector('#live').textContent.includes('Paused while hidden')")
+def traffic(tab: OpenTab, admin) -> tuple:
+    """A tab at the desk whose socket is open; what was asked for, and the frames that came."""
+    opened = tab(admin)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.wait_for_timeout(4_500)  # two rounds of an open page
-    assert asked == []
-    page.evaluate(
-        "Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
-        "document.dispatchEvent(new Event('visibilitychange'))"
+    came: list[str] = []
+    opened.page.on("request", lambda request: asked.append(request.url))
+    opened.page.on(
+        "websocket", lambda each: each.on("framereceived", lambda frame: came.append(str(frame)))
     )
-    opened.until("document.querySelector('#live').dataset.state === 'live'")
+    opened.page.goto(opened.origin + "/admin/")
+    deadline = time.monotonic() + 10
+    while not came and time.monotonic() < deadline:
+        opened.page.wait_for_timeout(50)
+    assert came
+    return opened, asked, came
+
+
+def show(page, *, hidden: bool) -> None:
+    """The tab goes into the background, or comes back."""
+    page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{value: {str(hidden).lower()},"
+        " configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
+def test_it_comes_over_a_socket_within_three_seconds_and_nothing_is_asked_for(
+    web, tab: OpenTab, admin, a_day
+):
+    opened, asked, came = traffic(tab, admin)
+    opened.until("document.querySelector('#verdict').textContent === 'All well.'")
+    Heartbeat.objects.filter(queues="turns").update(seen_at=DbNow() - timedelta(minutes=12))
+    opened.until("document.querySelector('#verdict').textContent !== 'All well.'", seconds=3)
+    assert len(came) >= 2
+    assert not any("/admin/desk/live/" in url for url in asked)
+
+
+@pytest.mark.parametrize("how", ["hidden", "by hand"])
+def test_a_page_that_nobody_sees_is_told_nothing_and_says_so(
+    web, tab: OpenTab, admin, a_day, how: str
+):
+    opened, asked, came = traffic(tab, admin)
+    page = opened.page
+    if how == "hidden":
+        show(page, hidden=True)
+    else:
+        page.click("#live button")
+        assert page.get_attribute("#live button", "aria-pressed") == "true"
+    word = "Paused while hidden" if how == "hidden" else "Paused by you"
+    opened.until(f"document.querySelector('#live').textContent.includes('{word}')")
+    page.wait_for_timeout(500)  # what was under way has come
+    asked.clear()
+    came.clear()
+    Heartbeat.objects.filter(queues="turns").update(seen_at=DbNow() - timedelta(minutes=12))
+    page.wait_for_timeout(4_500)  # two rounds of an open page
+    assert (asked, came) == ([], [])
+    if how == "hidden":
+        show(page, hidden=False)
+    else:
+        page.click("#live button")
+    opened.until("document.querySelector('#verdict').textContent !== 'All well.'", seconds=3)
+    assert came
+    assert page.get_attribute("#live", "data-state") == "live"
+
+
+def test_where_no_socket_comes_through_it_asks(web, tab: OpenTab, admin, a_day):
+    opened = tab(admin)
+    opened.page.route_web_socket("**/ws/desk/", lambda socket: socket.close())
+    asked: list[str] = []
+    opened.page.on("request", lambda request: asked.append(request.url))
+    opened.page.goto(opened.origin + "/admin/")
+    opened.until("document.querySelector('#verdict').textContent === 'All well.'")
+    Heartbeat.objects.filter(queues="turns").update(seen_at=DbNow() - timedelta(minutes=12))
+    opened.until("document.querySelector('#verdict').textContent !== 'All well.'", seconds=6)
     assert any("/admin/desk/live/" in url for url in asked)
+    assert opened.page.get_attribute("#live", "data-state") == "live"
 
 
-def test_it_can_be_paused_by_hand(web, tab: OpenTab, admin, a_day):
-    opened = desk(tab, admin)
-    opened.page.click("#live button")
-    opened.until("document.querySelector('#live').textContent.includes('Paused by you')")
-    assert opened.page.get_attribute("#live button", "aria-pressed") == "true"
+def test_who_may_not_look_any_more_gets_the_plain_page(web, tab: OpenTab, admin, a_day):
+    opened, _asked, _came = traffic(tab, admin)
+    type(admin).objects.filter(pk=admin.pk).update(is_superuser=False)
+    opened.page.wait_for_selector("#live", state="detached", timeout=6_000)
+    assert "All well" not in opened.page.inner_text("body")
+
+
+def test_its_forms_work_after_they_came_over_the_socket(web, tab: OpenTab, admin, unwell):
+    opened, _asked, _came = traffic(tab, admin)
+    page = opened.page
+    CompressionState.objects.filter(streak=4).update(streak=9)
+    opened.until("document.querySelector('[data-part=streaks]').textContent.includes('9')")
+    page.click("[data-part=streaks] button[value=retry_now] >> nth=0")
+    page.wait_for_selector("textarea[name=reason]")
 
 
 def test_retry_now_leads_to_the_question_for_a_reason(web, tab: OpenTab, admin, unwell):

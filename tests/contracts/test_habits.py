@@ -14,6 +14,7 @@ RAW_SQL = {
     "hermes/lib/db.py": "the database's clock",
     "hermes/lib/lists.py": "the planner's estimate of a table's rows; its values, one by one",
     "hermes/lib/migrations.py": "removes what is left of an index",
+    "hermes/lib/viewers.py": "the logins of all open sockets in one query",
     "hermes/management/commands/doctor.py": "asks the server for its version",
     "hermes/management/servers/postgres.py": "makes role and database",
     "hermes/web/numbers.py": "the numbers of all open sockets in one query",

@@ -134,8 +134,12 @@ class TestRedeliver:
 
     def test_what_would_be_dropped_again_is_counted_as_such(self, client, acting):
         dropped("closed_by_user")
-        dry = client.get(URL + "?reason_code=closed_by_user").context["dry"]
+        response = client.get(URL + "?reason_code=closed_by_user")
+        dry, text = response.context["dry"], response.content.decode()
         assert (dry.good, dry.told) == (0, [("dropped: closed_by_user", 1)])
+        assert "Redeliver 1" not in text  # nothing would come of it
+        assert "deliver them as quiet rows" in text
+        assert "status__exact=dropped&amp;reason__exact=closed_by_user" in text
 
     def test_all_of_the_filter_and_nothing_else(self, client, acting):
         rows = inactive(3)

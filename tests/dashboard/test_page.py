@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compression_app import fence
+from compression_app.models import CompactionAttempt
 from hermes.dashboard import heartbeats, sweeps
 from hermes.dashboard.models import CheckResult, Heartbeat
 from hermes.lib.db import DbNow
@@ -95,6 +96,7 @@ class TestUnwell:
         text = page(client)
         assert verdict(text) == ("bad", "One thing needs you.")
         assert "No worker takes the queue “turns”." in text
+        assert "Start it again; its log says why it went." in text
 
     def test_no_supervisor(self, client):
         gone("supervisor", "bwrap")
@@ -145,6 +147,29 @@ class TestUnwell:
         text = page(client)
         assert verdict(text)[0] == "bad"
         assert "1 session fails to be summarised" in text
+
+    @pytest.mark.parametrize(
+        ("kind", "told"),
+        [
+            ("authentication", "The summary model refuses its key."),
+            ("not_found", "There is no such summary model at its address."),
+            ("quota", "The account of the summary model is used up."),
+        ],
+    )
+    def test_what_no_try_mends_is_told_by_its_cause_at_the_first_failure(self, client, kind, told):
+        small_model()
+        made = failed(streak=1)
+        CompactionAttempt.objects.filter(pk=made.pk).update(detail=f"{kind}: HTTP 4xx")
+        text = page(client)
+        assert verdict(text)[0] == "bad"
+        assert told in text
+        assert "Look at the models" in text
+
+    def test_one_failure_that_a_try_may_mend_needs_nobody(self, client):
+        small_model()
+        made = failed(streak=1)
+        CompactionAttempt.objects.filter(pk=made.pk).update(detail="overloaded: HTTP 503")
+        assert verdict(page(client))[0] == "ok"
 
     def test_messages_that_wait(self, client):
         state = states.queued()

@@ -22,7 +22,8 @@ from django.db import DatabaseError, transaction
 
 from hermes.lib import hints
 from hermes.lib.db import DbNow
-from hermes.web import frames, reading, requests
+from hermes.lib.viewers import viewer_of
+from hermes.web import frames, requests
 from sessions_app import intake, sweeps, transcript
 from sessions_app.domain import Done, Refused
 from sessions_app.invariants import check_invariants
@@ -227,7 +228,7 @@ def test_mutated_frames_write_nothing():
     """What a client sends is refused with a code, and nothing of it is stored."""
     chosen = random.Random(11)
     state = states.fresh()
-    viewer = reading.viewer_of(sign_in(state.chat.owner).partition("=")[2])
+    viewer = viewer_of(sign_in(state.chat.owner).partition("=")[2])
     before, session = all_rows(), Session.objects.get(chat=state.chat)
     codes: dict[str, int] = {}
     for _ in range(PAYLOADS):

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from hermes.lib.viewers import Viewer, signed_out, viewer_of
 from hermes.web.numbers import poll
-from hermes.web.reading import Viewer, signed_out, viewer_of
 from sessions_app import transcript
 from sessions_app.models import Chat, Session, Turn, TurnChunk
 from tests import factories

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hermes.lib.viewers import Viewer
 from hermes.web import reading
 from hermes.web.cursor import Cursor
-from hermes.web.reading import Viewer
 
 
 class Told:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermes.lib.chat import ToolCall
+from hermes.lib.viewers import Viewer
 from hermes.web import reading
 from hermes.web.cursor import Cursor, Frame, Stream
-from hermes.web.reading import Viewer
 from sessions_app import transcript
 from sessions_app.domain import Done
 from sessions_app.transcript import Step

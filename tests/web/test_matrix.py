@@ -15,7 +15,11 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from hermes.dashboard import roles
+from hermes.dashboard import roles, watching
+from hermes.dashboard import routing as of_the_desk
+from hermes.lib.viewers import viewer_of
+from hermes.web import requests
+from hermes.web import routing as of_chats
 from processes_app.models import ProcessRecord
 from sessions_app.models import Chat, Session
 from tests import factories, states
@@ -169,6 +173,38 @@ def test_pages(personas):
             if got != status:
                 wrong.append((path, name, status, got))
     print(f"matrix: {cells} cells of pages")
+    assert wrong == []
+
+
+SOCKETS = {
+    # Who is let in; the door of each chat is that of its owner, whom no persona is.
+    r"^ws/desk/$": (False, False, False, False, True, True, True),
+    r"^ws/chats/(?P<uid>[^/]{1,64})/$": (False,) * 7,
+}
+
+
+def test_every_socket_has_a_row():
+    served = [*of_chats.sockets, *of_the_desk.sockets]
+    assert {each.pattern.regex.pattern for each in served} == set(SOCKETS)
+
+
+def test_sockets(personas):
+    chat = states.fresh().chat
+    cells, wrong = 0, []
+    for name in PERSONAS:
+        login = personas[name].cookies.get("sessionid")
+        viewer = viewer_of(login.value if login else "")
+        is_let_in = {
+            r"^ws/desk/$": viewer is not None
+            and viewer.user_id in watching.permitted({viewer.user_id}),
+            r"^ws/chats/(?P<uid>[^/]{1,64})/$": viewer is not None
+            and requests.find_chat(viewer, str(chat.uid)) is not None,
+        }
+        for place, expected in SOCKETS.items():
+            cells += 1
+            if is_let_in[place] != expected[PERSONAS.index(name)]:
+                wrong.append((place, name, is_let_in[place]))
+    print(f"matrix: {cells} cells of sockets")
     assert wrong == []
 
 

@@ -15,7 +15,8 @@ from django.test import Client
 
 from compression_app.models import CompactionAttempt
 from hermes.dashboard import roles
-from hermes.web import commands, frames, reading, requests
+from hermes.lib.viewers import Viewer, viewer_of
+from hermes.web import commands, frames, requests
 from processes_app.models import Approval, CompletionEvent, ProcessInput, ProcessRecord
 from sessions_app.domain import Refused
 from sessions_app.models import Chat, History, Message, Session, Turn
@@ -66,7 +67,7 @@ def theirs():
 
 
 @pytest.fixture
-def viewers() -> dict[str, reading.Viewer]:
+def viewers() -> dict[str, Viewer]:
     roles.grant(apps)
     made = {}
     for name in PERSONAS:
@@ -77,7 +78,7 @@ def viewers() -> dict[str, reading.Viewer]:
             person.groups.add(Group.objects.get(name=name.title()))
         client = Client()
         client.force_login(person)
-        made[name] = reading.viewer_of(client.session.session_key)
+        made[name] = viewer_of(client.session.session_key)
     return made
 
 
@@ -124,6 +125,6 @@ def test_the_owner_may(theirs):
     state, named = theirs
     client = Client()
     client.force_login(state.chat.owner)
-    viewer = reading.viewer_of(client.session.session_key)
+    viewer = viewer_of(client.session.session_key)
     requests.carry_out(viewer, state.chat.pk, frame(frames.Kill, named))
     assert ProcessRecord.objects.get(pk=state.process.pk).kill_asked_at is not None

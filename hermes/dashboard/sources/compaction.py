@@ -15,6 +15,7 @@ from compression_app.domain import BREAKER_AT, AttemptStatus, CooldownKind
 from compression_app.models import NOTED, OPEN, CompactionAttempt, CompressionState, Cooldown
 from hermes.dashboard import charts, domain
 from hermes.dashboard.domain import Level
+from hermes.lib.chat import ErrorKind
 from hermes.lib.db import db_now
 from sessions_app.models import Session
 
@@ -335,14 +336,15 @@ def needs(picture: Picture) -> Iterator[Need]:
 
 def _streak_need(picture: Picture) -> Iterator[Need]:
     rows = streaks(picture)
-    long = [row for row in rows if row.streak >= settings.HERMES_ALERT_STREAK]
-    if not long and len(rows) < 5:
+    if not rows:
         return
+    long = [row for row in rows if row.streak >= settings.HERMES_ALERT_STREAK]
     causes: dict[str, int] = {}
     for row in rows:
         causes[_cause(row)] = causes.get(_cause(row), 0) + 1
     cause, shared = max(causes.items(), key=lambda item: item[1])
-    if not long and shared < 5:
+    lasting = _lasting(rows)
+    if not long and shared < 5 and not lasting:
         return
     count = cooling(picture)["alarming"] or cooling(picture)["streaking"]
     first = min((row.failed_at for row in rows if row.failed_at), default=None)  # type: ignore[attr-defined] # annotated
@@ -354,14 +356,14 @@ def _streak_need(picture: Picture) -> Iterator[Need]:
         else "",
         _("Their turns run; their contexts are not shortened."),
     ]
+    told = ngettext(
+        "%(n)d session fails to be summarised, again and again.",
+        "%(n)d sessions fail to be summarised, again and again.",
+        count,
+    )
     yield Need(
         Level.BAD,
-        ngettext(
-            "%(n)d session fails to be summarised, again and again.",
-            "%(n)d sessions fail to be summarised, again and again.",
-            count,
-        )
-        % {"n": count},
+        lasting or told % {"n": count},
         " ".join(part for part in why if part),
         [
             Link(_("Show the sessions"), changelist(STATES, "streak=1")),
@@ -372,6 +374,19 @@ def _streak_need(picture: Picture) -> Iterator[Need]:
             ),
         ],
     )
+
+
+def _lasting(rows: list[CompressionState]) -> str:
+    """What is wrong with the model, where no try will mend it: told at the first failure."""
+    told = {
+        ErrorKind.AUTHENTICATION: _("The summary model refuses its key."),
+        ErrorKind.PERMISSION: _("The key of the summary model may not use it."),
+        ErrorKind.NOT_FOUND: _("There is no such summary model at its address."),
+        ErrorKind.QUOTA: _("The account of the summary model is used up."),
+        ErrorKind.BLOCKED: _("The address of the summary model is not allowed."),
+    }
+    kinds = [(row.cause_detail or "").partition(":")[0] for row in rows]  # type: ignore[attr-defined] # annotated
+    return next((words for kind, words in told.items() if kind in kinds), "")
 
 
 # --- Metrics --------------------------------------------------------------------------------------
