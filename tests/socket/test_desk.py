@@ -21,6 +21,7 @@ from tests import factories
 
 from .client import Client
 from .conftest import APPLICATION, Web, rows, sign_in
+from .test_faults import Gate
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 
@@ -231,3 +232,23 @@ async def test_a_process_that_leaves_says_so(own_web: Web):
     await page.until(lambda: page.close_code)
     assert page.close_code == 1012
     assert page.frames[-1]["retry_after"] > 0
+
+
+async def test_with_the_database_away_it_stays_and_goes_on(socket_environment, processes, tmp_path):
+    gate = Gate(socket_environment["DATABASE_URL"])
+    async with gate:
+        web = Web({**socket_environment, "DATABASE_URL": gate.url}, tmp_path / "web.log")
+        processes.append(web)
+        await asyncio.to_thread(web.start)
+        _person, cookie = await rows(an_operator)()
+        page = await Watcher(web.address, cookie).watch()
+        await gate.shut()
+        await asyncio.sleep(5)  # two rounds: the page hears nothing, and says so by itself
+        count = len(page.frames)
+        await asyncio.sleep(2.5)
+        assert (len(page.frames), page.close_code) == (count, None)
+        await gate.unshut()
+        await page.until(lambda: len(page.frames) > count, 15)
+        assert page.faults == []
+        await page.close()
+        await asyncio.to_thread(web.stop)
