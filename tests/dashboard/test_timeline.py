@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from compression_app import fence, intake
+from compression_app.models import CompactionAttempt
 from hermes.dashboard import timeline
 from hermes.lib.db import db_now
 from processes_app import intake as processes
@@ -94,6 +95,20 @@ def test_a_kind_alone(client, operator):
     made = failed()
     told = lines(client, made.session_id, "?kind=attempt")
     assert told == [f"Attempt {made.pk} failed", f"Attempt {made.pk} opened: manual"]
+
+
+@pytest.mark.parametrize(
+    ("detail", "told"),
+    [("authentication: HTTP 401: " + SECRET, "provider: authentication"), (SECRET, "provider")],
+)
+def test_a_fault_of_the_provider_is_named_by_its_kind_alone(client, operator, detail, told):
+    small_model()
+    made = attempt()
+    fence.end(made.pk, made.session_id, "failed", "provider")
+    CompactionAttempt.objects.filter(pk=made.pk).update(detail=detail)
+    page = client.get(f"/admin/desk/sessions/{made.session_id}/").content.decode()
+    assert f"<span>{told}</span>" in page
+    assert SECRET not in page
 
 
 def test_the_texts_of_people_are_not_in_it(client, operator):
