@@ -23,7 +23,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminPasswordWidget
 
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
-from hermes.lib.lists import ValuesFilter
+from hermes.lib.lists import AskedMixin, ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
@@ -288,7 +288,7 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is ge
 
 
 @admin.register(ModelEndpoint)
-class ModelEndpointAdmin(FreshMixin, ModelAdmin):
+class ModelEndpointAdmin(AskedMixin, FreshMixin, ModelAdmin):
     """Where models answer. Keys are sealed, and bound to the address they were given for."""
 
     form = EndpointForm
@@ -337,7 +337,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin[Any], ModelAdmin):
+class UserAdmin(AskedMixin, DjangoUserAdmin[Any], ModelAdmin):
     """People."""
 
     form = UserChangeForm
@@ -346,5 +346,5 @@ class UserAdmin(DjangoUserAdmin[Any], ModelAdmin):
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+class GroupAdmin(AskedMixin, DjangoGroupAdmin, ModelAdmin):
     """Roles."""

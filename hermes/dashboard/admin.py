@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from hermes.lib import vault
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow, db_now
-from hermes.lib.lists import ValuesFilter
+from hermes.lib.lists import AskedMixin, ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 from sessions_app import intake
 
@@ -200,7 +200,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is gen
 
 
 @admin.register(AlertChannel)
-class AlertChannelAdmin(FreshMixin, ModelAdmin):
+class AlertChannelAdmin(AskedMixin, FreshMixin, ModelAdmin):
     """Where alerts are sent."""
 
     form = ChannelForm
