@@ -165,9 +165,7 @@ class AskedMixin:
             return HttpResponseRedirect(request.get_full_path())
         response = super().changelist_view(request, extra_context)  # type: ignore[misc] # a ModelAdmin
         if response.status_code == 302 and response.url == f"{request.path}?e=1":
-            text = gettext(
-                "This list has no such page, filter or value: all of it is shown."
-            )
+            text = gettext("This list has no such page, filter or value: all of it is shown.")
             messages.warning(request, text)
         return response
 
