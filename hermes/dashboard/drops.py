@@ -195,7 +195,7 @@ def _time(text: str) -> datetime:
         ValueError, OverflowError: it names none.
     """
     at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
+    if at.tzinfo is None or not 2000 <= at.year < 9999:  # can be told in every zone
         raise ValueError(text)
     return at.astimezone(UTC)
 
