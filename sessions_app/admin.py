@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.contrib.auth import get_user_model
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -22,13 +24,15 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminPasswordWidget
 
+from hermes.lib import reauth
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
-from hermes.lib.lists import ValuesFilter
+from hermes.lib.lists import AskedMixin, ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 
 from . import intake
 from .domain import EndpointKind, Refused
 from .models import Chat, History, Message, ModelEndpoint, Rewind, Session, Summary, Turn
+from .records import RecordedMixin
 
 User = get_user_model()
 READ = "sessions_app.read_transcript"
@@ -137,7 +141,7 @@ class SessionAdmin(ReadOnlyAdmin):
 class TurnAdmin(TranscriptAdmin):
     """Turns: how each one went, and why."""
 
-    text_fields = ("text",)
+    text_fields = ("text", "text_hash")
     list_display = (
         "id",
         "session",
@@ -288,10 +292,11 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is ge
 
 
 @admin.register(ModelEndpoint)
-class ModelEndpointAdmin(FreshMixin, ModelAdmin):
+class ModelEndpointAdmin(RecordedMixin, AskedMixin, FreshMixin, ModelAdmin):
     """Where models answer. Keys are sealed, and bound to the address they were given for."""
 
     form = EndpointForm
+    recorded = EndpointForm.Meta.fields
     list_display = ("name", "role", "model", "base_url", "window", "key", "is_enabled", "priority")
     list_filter = ("role", "kind", "is_enabled")
     fields = (
@@ -337,14 +342,29 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin[Any], ModelAdmin):
+class UserAdmin(RecordedMixin, AskedMixin, FreshMixin, DjangoUserAdmin[Any], ModelAdmin):
     """People."""
+
+    recorded = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
 
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
+        """A new password for somebody; else a session left open could get itself one."""
+        if not reauth.is_fresh(request):
+            return reauth.ask(request)
+        with transaction.atomic():
+            response = super().user_change_password(request, id, form_url)
+            if request.method == "POST" and response.status_code == 302:
+                row = self.get_object(request, unquote(id))
+                self.record(request, row, "change", {}, {}, ["password"])
+        return response
+
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+class GroupAdmin(RecordedMixin, AskedMixin, FreshMixin, DjangoGroupAdmin, ModelAdmin):
     """Roles."""
+
+    recorded = ("name", "permissions")

@@ -9,6 +9,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin
 from django.core.validators import validate_email
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext
@@ -19,9 +20,10 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from hermes.lib import vault
 from hermes.lib.admin import FreshMixin, Operation, OperationsMixin, ReadOnlyAdmin
 from hermes.lib.db import DbNow, db_now
-from hermes.lib.lists import ValuesFilter
+from hermes.lib.lists import AskedMixin, ValuesFilter
 from hermes.lib.outbound import BadAddress, check_base_url
 from sessions_app import intake
+from sessions_app.records import RecordedMixin
 
 from . import factors
 from .heartbeats import GONE
@@ -39,10 +41,11 @@ from .models import (
 SILENT: Final = timedelta(hours=24)
 
 
+@transaction.atomic
 def _forget(row: Heartbeat, actor: str, reason: str) -> str:
-    if db_now() - row.seen_at < GONE:
-        return gettext("it lives")
-    row.delete()
+    gone, _rows = Heartbeat.objects.filter(pk=row.pk, seen_at__lte=DbNow() - GONE).delete()
+    if not gone:
+        return gettext("it lives, or is not there any more")
     intake.record_operation(
         subject=f"process:{row.kind}@{row.host}"[:40], what="forget", actor=actor, reason=reason
     )
@@ -89,7 +92,9 @@ class CheckResultAdmin(ReadOnlyAdmin):
 # --- Alerts ---------------------------------------------------------------------------------------
 
 
-def _silence(alert: Alert, actor: str, reason: str) -> str:
+@transaction.atomic
+def _silence(row: Alert, actor: str, reason: str) -> str:
+    alert = Alert.objects.select_for_update(no_key=True).get(pk=row.pk)  # of two clicks, one
     if alert.cleared_at is not None:
         return gettext("it is over already")
     now = db_now()
@@ -200,10 +205,11 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's is gen
 
 
 @admin.register(AlertChannel)
-class AlertChannelAdmin(FreshMixin, ModelAdmin):
+class AlertChannelAdmin(RecordedMixin, AskedMixin, FreshMixin, ModelAdmin):
     """Where alerts are sent."""
 
     form = ChannelForm
+    recorded = ("name", "kind", "is_enabled", "only_bad")  # an address may hold a secret
     list_display = ("name", "kind", "address", "only_bad", "is_enabled")
     list_filter = ("kind", "is_enabled")
 
@@ -244,6 +250,7 @@ class SecondFactorAdmin(OperationsMixin, ReadOnlyAdmin):
     )
 
 
+@transaction.atomic
 def _unlock(row: LoginFailure, actor: str, reason: str) -> str:
     gone, _rows = LoginFailure.objects.filter(address=row.address, name=row.name).delete()
     if not gone:

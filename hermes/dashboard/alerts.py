@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,7 +33,8 @@ FLAP: Final = timedelta(minutes=15)  # one that comes back sooner is not told an
 A_CHANNEL: Final = 30  # notices an hour
 TRIES: Final = 5
 BATCH: Final = 20
-BACKOFF: Final = timedelta(seconds=30)  # doubled with every try
+BACKOFF: Final = timedelta(seconds=30)  # doubled with every try; longer than one sending
+SECONDS: Final = 10.0  # of sending, after which the rest waits for the next sweep
 
 
 @dataclass(frozen=True)
@@ -235,14 +237,15 @@ def _notices(alert: Alert, what: str, now: datetime) -> int:
             channel=channel, created_at__gt=now - timedelta(hours=1)
         )
         if lately.count() >= A_CHANNEL:
-            logger.warning("alert channel throttled", extra={"channel": channel.pk})
+            logger.info("alert channel throttled", extra={"channel": channel.pk})
             continue
         AlertNotice.objects.create(
             alert=alert, channel=channel, what=what, created_at=now, due_at=now
         )
         made += 1
-    alert.told_at = now
-    alert.save(update_fields=["told_at"])
+    if made:  # else it is told as soon as a channel takes it
+        alert.told_at = now
+        alert.save(update_fields=["told_at"])
     return made
 
 
@@ -269,11 +272,13 @@ def deliver(now: datetime | None = None) -> int:
     A notice is taken by moving its due time, so that two workers do not send the same one; one that
     dies while sending is sent again.
     """
-    now = now or db_now()
+    now, began = now or db_now(), time.monotonic()
     due = AlertNotice.objects.filter(sent_at=None, given_up_at=None, due_at__lte=now)
     sent = 0
     for notice in due.select_related("alert", "channel").order_by("due_at")[:BATCH]:
-        later = now + BACKOFF * 2**notice.tries
+        if time.monotonic() - began > SECONDS:  # slow ones hold up nothing else of the sweep
+            break
+        later = max(now, db_now()) + BACKOFF * 2**notice.tries
         taken = AlertNotice.objects.filter(
             pk=notice.pk, sent_at=None, due_at=notice.due_at, tries=notice.tries
         ).update(due_at=later, tries=F("tries") + 1)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.db.models import Count, Max, QuerySet
@@ -188,6 +188,18 @@ def _told(groups: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     return told, rest
 
 
+def _time(text: str) -> datetime:
+    """A moment with its zone, in UTC.
+
+    Raises:
+        ValueError, OverflowError: it names none.
+    """
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None or not 2000 <= at.year < 9999:  # can be told in every zone
+        raise ValueError(text)
+    return at.astimezone(UTC)
+
+
 def _stored(request: HttpRequest, chosen: Range, now: datetime) -> Stored | None:
     """The filter that a request names; None if it names none."""
     told = request.POST or request.GET
@@ -196,11 +208,11 @@ def _stored(request: HttpRequest, chosen: Range, now: datetime) -> Stored | None
     since, until = chosen.begin(now), now
     try:
         if told.get("since") and told.get("until"):
-            since, until = (datetime.fromisoformat(told[name]) for name in ("since", "until"))
+            since, until = (_time(told[name]) for name in ("since", "until"))
         after = max(0, int(told.get("after") or 0))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    if since.tzinfo is None or until.tzinfo is None or after >= 2**63:
+    if after >= 2**63:
         return None
     return Stored(DropReason(told["reason_code"]), since, min(until, now), after)
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
@@ -41,6 +42,7 @@ def begin(user_id: int) -> str:
     return secret
 
 
+@transaction.atomic
 def confirm(user_id: int, told: str, *, actor: str) -> list[str]:
     """Make the factor count if the code is right; the codes for paper, or none if it is not."""
     row = SecondFactor.objects.filter(user=user_id, confirmed_at=None).first()
@@ -78,6 +80,7 @@ def check(row: SecondFactor, told: str) -> bool:
     return rows.filter(recovery=row.recovery).update(recovery=left) == 1
 
 
+@transaction.atomic
 def forget(user_id: int, *, actor: str, reason: str) -> bool:
     """Take the second factor of a person away; False if there was none."""
     gone, _rows = SecondFactor.objects.filter(user=user_id).delete()

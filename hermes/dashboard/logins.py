@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 WINDOW: Final = timedelta(minutes=5)
 EACH: Final = 5  # tries in it, of one name from one address
 ADDRESS: Final = 50  # of all names from one address
+EVERYWHERE: Final = 10  # of one code, from all addresses together
 KEPT: Final = timedelta(days=1)
 STAFF_SECONDS: Final = 8 * 3600  # for which a login of staff lasts
 
@@ -55,6 +56,16 @@ def wait(request: HttpRequest, name: str) -> int:
     if newest is None:
         return 0
     return max(1, int((newest + WINDOW - db_now()).total_seconds()))
+
+
+def is_worn(name: str) -> bool:
+    """Whether this name was tried too often lately, from all addresses together.
+
+    It is asked of codes only: who tries one has shown the password, so that no stranger locks
+    somebody out, and who knows the password and has many addresses guesses no code.
+    """
+    recent = LoginFailure.objects.filter(name=_hashed(name), at__gt=DbNow() - WINDOW)
+    return recent.count() >= EVERYWHERE
 
 
 def note_failure(request: HttpRequest, name: str) -> None:

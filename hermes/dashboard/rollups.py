@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.db.models import Max, Sum
@@ -40,7 +40,12 @@ def roll_up(now: datetime | None = None) -> datetime:
     mark = RollupMark.objects.filter(pk="all").first()
     if mark is None:
         mark = RollupMark(name="all", through=floor(now - BACKWARDS, HOUR))
+    is_back = floor(now, SLOT) < mark.through  # the clock was set back: its slots come again
+    mark.through = min(mark.through, floor(now, SLOT))
     start = mark.through - timedelta(seconds=AGAIN * SLOT)
+    if is_back:
+        first = History.objects.filter(at__gte=start).order_by("pk").values_list("pk", flat=True)
+        mark.history_id = min(mark.history_id, (first.first() or 1) - 1)
     end = min(floor(now, SLOT) + timedelta(seconds=SLOT), start + SPAN_LIMIT)
     span = Span(start, end, mark.history_id)
     _write(SLOT, _counted(span))
@@ -97,7 +102,7 @@ def _add_up(start: datetime, end: datetime) -> None:
         last = floor(end - timedelta(seconds=1), width) + timedelta(seconds=width)
         rows = (
             Rollup.objects.filter(width=finer, at__gte=first, at__lt=last)
-            .annotate(slot=trunc("at"))
+            .annotate(slot=trunc("at", tzinfo=UTC))
             .values_list("slot", "figure", "label")
             .annotate(n=Sum("count"), m=Sum("total"))
             .order_by()

@@ -213,7 +213,8 @@ class SignIn(LoginView):
             response: HttpResponse = super().form_valid(form)
             return response
         self.request.session.flush()
-        self.request.session[PENDING] = [person.pk, int(time.time()), self.get_success_url()]
+        told = [person.pk, int(time.time()), self.get_success_url(), person.get_session_auth_hash()]
+        self.request.session[PENDING] = told
         return HttpResponseRedirect(reverse("login-code"))
 
     def get_context_data(self, **more: Any) -> dict[str, Any]:
@@ -244,17 +245,19 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 
 def sign_in_code(request: HttpRequest) -> HttpResponse:
     """The second step of signing in: the code of the person's app, tried only so often."""
-    pending: Sequence[Any] = request.session.get(PENDING) or (0, 0, "/")
+    pending: Sequence[Any] = request.session.get(PENDING) or (0, 0, "/", "")
     person = None
     if 0 <= time.time() - pending[1] < PENDING_SECONDS:
         person = get_user_model().objects.filter(pk=pending[0], is_active=True).first()
+    if person is not None and pending[-1] != person.get_session_auth_hash():
+        person = None  # the password that was shown is not theirs any more
     row = None if person is None else factors.of(person.pk)
     if person is None or row is None:
         return HttpResponseRedirect(reverse("login"))
     name, fault, status = f"code of {person.pk}", "", 200
     if request.method == "POST":
-        if logins.wait(request, name):
-            fault, status = _("Too many tries from here. Try again in some minutes."), 429
+        if logins.wait(request, name) or logins.is_worn(name):
+            fault, status = _("Too many tries. Try again in some minutes."), 429
         elif factors.check(row, request.POST.get("code", "")):
             logins.forget(request, name)
             login(request, person, backend=settings.AUTHENTICATION_BACKENDS[0])

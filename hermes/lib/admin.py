@@ -55,7 +55,7 @@ class ReadOnlyAdmin(ListMixin, ModelAdmin):
 
 
 class FreshMixin:
-    """Rows that hold keys: written only by who has shown their password a moment ago."""
+    """Rows that hold keys or rights: written only by who has shown their password a moment ago."""
 
     def changeform_view(
         self,
@@ -73,6 +73,19 @@ class FreshMixin:
         if may and not reauth.is_fresh(request):
             return reauth.ask(request)
         return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[misc] # a ModelAdmin
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        """What would go, or first the question for the password."""
+        if self.has_delete_permission(request) and not reauth.is_fresh(request):  # type: ignore[attr-defined] # a ModelAdmin
+            return reauth.ask(request)
+        return super().delete_view(request, object_id, extra_context)  # type: ignore[misc] # a ModelAdmin
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The list; its rows are deleted as one is."""
+        deletes = request.POST.get("action") == "delete_selected"
+        if deletes and self.has_delete_permission(request) and not reauth.is_fresh(request):  # type: ignore[attr-defined] # a ModelAdmin
+            return reauth.ask(request)
+        return super().changelist_view(request, extra_context)  # type: ignore[misc] # a ModelAdmin
 
 
 # --- Operations ---------------------------------------------------------------------------------
@@ -155,11 +168,15 @@ class OperationsMixin:
     ) -> HttpResponse:
         """Ask for a reason; with one, carry the operation out and say what came of it."""
         options = self.opts  # type: ignore[attr-defined] # a ModelAdmin
-        count = rows.order_by().count()
         form = ReasonForm(request.POST if "reason" in request.POST else None)
         back = request.get_full_path()
+        progress = Progress.of(request.POST)
         if operation.asks_password and not reauth.is_fresh(request):
+            self._tell(request, operation, progress)  # what was done before the password was old
             return reauth.ask(request)
+        if (last := _key(rows, request.POST.get("last"))) is not None:
+            rows = rows.filter(pk__lte=last)  # what came since it was counted is not meant
+        count = rows.order_by().count()
         row = rows.first() if request.POST.get("from_row") and count == 1 else None
         if row is not None:
             back = reverse(f"admin:{options.app_label}_{options.model_name}_change", args=[row.pk])
@@ -167,13 +184,17 @@ class OperationsMixin:
             text = gettext("Nothing was changed: %(count)d rows are more than %(most)d at once.")
             messages.error(request, text % {"count": count, "most": OPERATED})
             return HttpResponseRedirect(back)
-        progress = Progress.of(request.POST)
+        if not count and not progress.seen:
+            text = gettext("Nothing was changed: none of the rows is in this list any more.")
+            messages.warning(request, text)
+            return HttpResponseRedirect(back)
         if form.is_bound and form.is_valid():
             self._carry_out(request, rows, operation, form.cleaned_data["reason"], progress)
             if not progress.left:
                 self._tell(request, operation, progress)
                 return HttpResponseRedirect(back)
-        last = request.POST.get("last") or rows.order_by().aggregate(n=models.Max("pk"))["n"]
+        if last is None:
+            last = rows.order_by().aggregate(n=models.Max("pk"))["n"]
         context = {
             **self.admin_site.each_context(request),  # type: ignore[attr-defined]
             "title": operation.label,
@@ -205,10 +226,7 @@ class OperationsMixin:
     ) -> None:
         """Go on behind where the last step has ended, for about a second."""
         actor, began = request.user.get_username(), time.monotonic()
-        last, after = (_key(rows, told) for told in (request.POST.get("last"), progress.after))
-        if last is not None:  # what came since it was counted is not meant
-            rows = rows.filter(pk__lte=last)
-        if after is not None:
+        if (after := _key(rows, progress.after)) is not None:
             rows = rows.filter(pk__gt=after)
         found = list(rows.order_by("pk")[: OPERATED + 1])
         for number, row in enumerate(found, start=1):

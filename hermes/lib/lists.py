@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import connection, models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseRedirect
 from django.utils.functional import cached_property
+from django.utils.translation import gettext
 from unfold.views import ChangeList
 
 COUNTED: Final = 10_000  # rows of a list that are counted exactly, and that have pages
 VALUES: Final = 100  # of a column, that are offered as filters
 EMPTY: Final = "''"  # in SQL
 FOUND: Final = 100  # rows of another table through which a search goes
+# What the filters of Django ask of a column; nothing else of it can be asked.
+ASKED: Final = frozenset({"", "exact", "isnull", "isempty", "gte", "lt", "id__exact"})
 
 
 class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is generic in stubs only
@@ -63,6 +68,15 @@ class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is gen
 
 class OfferedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no types
     """A list in no other order than those that its head offers."""
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """The filters; what none of them asks is refused before the database is asked."""
+        for name, values in self.get_filters_params().items():
+            if not self.model_admin.lookup_allowed(name, values[-1], request):
+                raise IncorrectLookupParameters(name)
+            if any("\0" in value for value in values):
+                raise IncorrectLookupParameters(name)
+        return super().get_filters(request)
 
     def get_ordering_field(self, field_name: Any) -> Any:
         """What a column is ordered by; None where the list has no such order."""
@@ -111,7 +125,61 @@ def values_of(model: type[models.Model], column: str) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-class ListMixin:
+class AskedMixin:
+    """A list that answers what its filters and actions ask, and nothing else.
+
+    Django lets every column be asked about by name, also one that is never shown: who may see a
+    list could guess a text letter by letter.
+    """
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """A list in the orders that it offers."""
+        return OfferedChangeList
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Whether a filter of this list asks that."""
+        for told in self.list_filter:  # type: ignore[attr-defined] # a ModelAdmin
+            name = told[0] if isinstance(told, tuple) else told
+            if not isinstance(name, str):  # a filter of its own
+                name = name.parameter_name
+                if lookup == name:
+                    return True
+                continue
+            column, _, how = lookup.partition("__")
+            if column == name and how in ASKED:
+                return True
+        return False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """The row of this key; None also for one that no row can have."""
+        if "\0" in object_id:
+            return None
+        return super().get_object(request, object_id, from_field)  # type: ignore[misc] # a ModelAdmin
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The list; of what it cannot be asked it says so, and of rows that cannot be there."""
+        if request.method == "POST" and not self._are_keys(
+            request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
+        ):
+            messages.error(request, gettext("Nothing was changed: there are no such rows."))
+            return HttpResponseRedirect(request.get_full_path())
+        response = super().changelist_view(request, extra_context)  # type: ignore[misc] # a ModelAdmin
+        if response.status_code == 302 and response.url == f"{request.path}?e=1":
+            text = gettext("This list has no such page, filter or value: all of it is shown.")
+            messages.warning(request, text)
+        return response
+
+    def _are_keys(self, told: Sequence[str]) -> bool:
+        key = self.model._meta.pk  # type: ignore[attr-defined] # a ModelAdmin
+        try:
+            for each in told:
+                key.to_python(each)
+        except ValidationError:
+            return False
+        return not any("\0" in each for each in told)
+
+
+class ListMixin(AskedMixin):
     """A list whose pages, orders and searches an index answers.
 
     ``search_fields`` are looked up in turn, each by an index of its own, until one finds something;
@@ -125,10 +193,6 @@ class ListMixin:
     list_max_show_all = 50
     sortable_by: Sequence[str] | None = ("id",)
     found_order: ClassVar[Mapping[str, Sequence[str]]] = {}
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """A list in the orders that it offers."""
-        return OfferedChangeList
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet[Any], search_term: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -97,7 +98,13 @@ def record_reading(*, model: str, pk: str, actor: str) -> None:
 
 
 def record_operation(
-    *, subject: str, what: str, actor: str, reason: str, session: Session | None = None
+    *,
+    subject: str,
+    what: str,
+    actor: str,
+    reason: str,
+    session: Session | None = None,
+    data: dict[str, Any] | None = None,
 ) -> None:
     """Record what an operator did and why, in the transaction in which it was done."""
     History(
@@ -108,4 +115,5 @@ def record_operation(
         to=what[:24],
         reason=reason[:200],
         actor=actor[:150],
+        data=data or {},
     ).save(force_insert=True)

@@ -132,3 +132,59 @@ class TestLists:
             with CaptureQueriesContext(connection) as queries:
                 client.get(f"/admin/sessions_app/{model}/{query}")
             assert len(queries) <= 12
+
+
+@pytest.mark.django_db
+class TestWhatAListIsAsked:
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            "sessions_app/message/?text__contains=a",
+            "sessions_app/chat/?title__startswith=a",
+            "sessions_app/turn/?text_hash=a",
+            "processes_app/processrecord/?command__contains=a",
+            "sessions_app/modelendpoint/?sealed_key__startswith=a",
+            "dashboard/secondfactor/?sealed_secret__startswith=a",
+            "auth/user/?password__startswith=a",
+            "sessions_app/history/?kind__regex=((",
+            "sessions_app/session/?created_at__year=99999999999",
+        ],
+    )
+    def test_a_column_that_no_filter_names_is_not_asked_about(self, client, operator, asked):
+        page = client.get(f"/admin/{asked}", follow=True)
+        assert page.redirect_chain[-1][0].endswith("?e=1")
+        assert b"no such page, filter" in page.content
+
+    @pytest.mark.parametrize("shown", admin.site._registry.values(), ids=str)
+    def test_every_filter_may_ask_what_it_offers(self, client, operator, shown):
+        label = f"{shown.opts.app_label}/{shown.opts.model_name}"
+        page = client.get(f"/admin/{label}/")
+        assert page.status_code == 200
+        for spec in page.context["cl"].filter_specs:
+            for choice in spec.choices(page.context["cl"]):
+                assert client.get(f"/admin/{label}/{choice['query_string']}").status_code == 200
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            "sessions_app/history/?kind=%00",
+            "sessions_app/turn/?status__exact=%00",
+            "processes_app/completionevent/?quiet=%00",
+            "sessions_app/modelendpoint/?kind__exact=%00",
+        ],
+    )
+    def test_a_value_that_no_column_has_is_said_to_be_none(self, client, operator, asked):
+        page = client.get(f"/admin/{asked}", follow=True)
+        assert page.redirect_chain[-1][0].endswith("?e=1")
+        assert b"no such page, filter" in page.content
+
+    @pytest.mark.parametrize("page", ["change", "history", "delete"])
+    def test_a_key_that_no_row_can_have_is_not_found(self, client, operator, page):
+        url = f"/admin/dashboard/heartbeat/%00/{page}/"
+        assert client.get(url).status_code in {302, 403, 404}
+
+    @pytest.mark.parametrize("key", ["x", "\0"])
+    def test_chosen_rows_that_cannot_be_there_are_refused(self, client, operator, key):
+        data = {"action": "trigger", "_selected_action": [key]}
+        page = client.post("/admin/sessions_app/session/", data, follow=True)
+        assert b"no such rows" in page.content

@@ -468,6 +468,35 @@ class TestManyRows:
         page = self.begin(client, monkeypatch, rows)
         assert self.go_on(client, page, **{name: value}).status_code in {200, 302}
 
+    def test_rows_that_came_meanwhile_do_not_stop_it(self, client, allowed, monkeypatch):
+        rows = [closed().event for _ in range(3)]
+        page = self.begin(client, monkeypatch, rows)
+        monkeypatch.setattr(lib, "OPERATED", 2)
+        closed()
+        page = self.go_on(client, self.go_on(client, page))
+        assert "Redeliver: 3 rows." in client.get(page.url).content.decode()
+
+    def test_rows_that_somebody_else_was_faster_with_are_said_to_be_gone(self, client, allowed):
+        row = closed().event
+        assert act(client, COMPLETION, "redeliver", row).status_code == 200
+        page = act(client, COMPLETION, "redeliver", row, query=self.QUERY)
+        assert "none of the rows is in this list any more" in page.content.decode()
+        assert History.objects.filter(kind="operator", to="redeliver").count() == 1
+
+    def test_a_password_that_grows_old_on_the_way_says_what_was_done(
+        self, client, allowed, monkeypatch
+    ):
+        monkeypatch.setattr(lib, "SECONDS", -1.0)
+        rows = [facts.running().process for _ in range(2)]
+        data = {"action": "kill", "_selected_action": [row.pk for row in rows], "reason": WHY}
+        text = client.post("/admin/processes_app/processrecord/", data).content.decode()
+        assert "1 done, 1 to go." in text
+        monkeypatch.setattr(lib.reauth, "is_fresh", lambda request: False)
+        asked = client.post("/admin/processes_app/processrecord/", {**data, "done": "1"})
+        assert asked.url.startswith("/admin/desk/confirm/")
+        shown = client.get("/admin/processes_app/processrecord/").content.decode()
+        assert "Kill: 1 row." in shown
+
     def test_a_dry_run_of_many_stops_and_says_so(self, client, allowed, monkeypatch):
         rows = [closed().event for _ in range(2)]
         monkeypatch.setattr(lib, "SECONDS", -1.0)

@@ -6,6 +6,7 @@ import http.server
 import json
 import socketserver
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -175,6 +176,40 @@ def test_a_channel_gets_so_many_an_hour_and_no_more(channel, monkeypatch):
     for number in range(4):
         alerts.evaluate(numbers=[Metric("hermes_invariant_violations", "", 1, {"n": str(number)})])
     assert AlertNotice.objects.filter(what="fired").count() == 2
+
+
+def test_one_that_nobody_could_be_told_of_is_told_as_soon_as_somebody_can(monkeypatch):
+    now, bad = db_now(), [Metric("hermes_streak_longest", "", 9)]
+    assert alerts.evaluate(now, bad) == 0
+    us = AlertChannel.objects.create(name="us", kind="email", address="us@example.org")
+    monkeypatch.setattr(alerts, "A_CHANNEL", 0)
+    assert alerts.evaluate(now, bad) == 0
+    monkeypatch.setattr(alerts, "A_CHANNEL", 1)
+    assert alerts.evaluate(now, bad) == 1
+    assert us.notices.get().what == "fired"
+
+
+def test_a_notice_that_is_being_sent_is_due_for_nobody_else(channel, monkeypatch):
+    begun = db_now() - timedelta(minutes=2)  # the ones before it took so long
+    alerts.evaluate(begun, [Metric("hermes_streak_longest", "", 9)])
+    seen = []
+
+    def send(notice):
+        seen.append(AlertNotice.objects.get().due_at - db_now())
+        return "sent"
+
+    monkeypatch.setattr(alerts, "_send", send)
+    assert alerts.deliver(begun) == 1
+    assert seen[0] > timedelta(seconds=20)
+
+
+def test_slow_ones_leave_the_rest_to_the_next_sweep(channel, monkeypatch):
+    AlertChannel.objects.create(name="them", kind="email", address="them@example.org")
+    alerts.evaluate(db_now(), [Metric("hermes_streak_longest", "", 9)])
+    monkeypatch.setattr(alerts, "SECONDS", 0.0)
+    monkeypatch.setattr(alerts, "_send", lambda notice: time.sleep(0.01) or "sent")
+    sent = [alerts.deliver() for _ in range(3)]
+    assert max(sent) <= 1  # none is taken after the time is over
 
 
 def test_only_bad_ones_where_that_is_wanted(channel):

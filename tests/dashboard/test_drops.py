@@ -71,6 +71,22 @@ class TestPage:
         found = client.get(links[0].replace("&amp;", "&")).context["cl"].queryset
         assert set(found) == set(rows)
 
+    @pytest.mark.parametrize(
+        "since",
+        ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00+00:00", "2020-01-01", "\0", "soon"],
+    )
+    def test_a_time_that_is_none_names_no_filter(self, client, operator, since):
+        client.cookies["tz"] = "America/New_York"
+        query = {
+            "reason_code": "owner_unproven",
+            "since": since,
+            "until": since,
+            "tz": "local",
+        }
+        page = client.get(URL, query)
+        assert page.status_code == 200
+        assert page.context["stored"] is None
+
     def test_the_dashboard_leads_to_it(self, client, operator, alive):
         inactive(1)
         up_to_now()

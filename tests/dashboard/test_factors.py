@@ -104,6 +104,16 @@ class TestSigningIn:
         answer = other.post("/login/code/", {"code": code_of(self.person)})
         assert (answer.status_code, is_in(other)) == (429, False)
 
+    def test_many_addresses_try_no_more_of_them(self):
+        answers = []
+        for n in range(logins.EVERYWHERE + 1):
+            other, _answer = password()
+            answer = other.post(
+                "/login/code/", {"code": "000000"}, REMOTE_ADDR=f"203.0.113.{n + 1}"
+            )
+            answers.append(answer.status_code)
+        assert answers == [200] * logins.EVERYWHERE + [429]
+
     def test_the_password_does_not_count_for_long(self, monkeypatch):
         other, _answer = password()
         monkeypatch.setattr("hermes.dashboard.views.PENDING_SECONDS", 0)
@@ -113,6 +123,13 @@ class TestSigningIn:
         other, _answer = password()
         type(self.person).objects.update(is_active=False)
         assert other.post("/login/code/", {"code": code_of(self.person)}).url == "/login/"
+
+    def test_a_password_that_was_changed_meanwhile_counts_no_more(self):
+        other, _answer = password()
+        self.person.set_password("another word")
+        self.person.save(update_fields=["password"])
+        assert other.post("/login/code/", {"code": code_of(self.person)}).url == "/login/"
+        assert not is_in(other)
 
     def test_without_a_password_there_is_no_code_to_show(self):
         assert Client().get("/login/code/").url == "/login/"

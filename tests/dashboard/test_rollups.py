@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.db.models import Sum
+from django.utils import timezone
 
 from compression_app import fence
 from compression_app.models import CompactionAttempt
@@ -62,6 +63,33 @@ def test_a_row_that_was_committed_late_is_still_counted():
     assert mark.history_id < History.objects.filter(kind="turn").first().pk
     earlier = domain.floor(db_now() - timedelta(seconds=domain.SLOT), domain.SLOT)
     assert Rollup.objects.filter(width=domain.SLOT, figure="turns", at=earlier).exists()
+
+
+def test_a_clock_that_was_set_back_makes_no_count_smaller():
+    past = domain.floor(db_now(), domain.SLOT) - timedelta(minutes=40)
+
+    def happens(at):
+        known = set(History.objects.values_list("pk", flat=True))
+        states.fresh()
+        with moving_history():
+            History.objects.exclude(pk__in=known).update(at=at)
+
+    happens(past)
+    up_to_now()
+    for seconds in (300, 310, 320):
+        happens(past + timedelta(seconds=1))
+        rollups.roll_up(past + timedelta(seconds=seconds))
+    assert counted("turns") == {"completed": 4}
+    up_to_now()
+    assert counted("turns") == {"completed": 4}
+
+
+def test_hours_and_days_are_those_of_utc_whoever_asks():
+    states.fresh()
+    with timezone.override("Asia/Kolkata"):
+        up_to_now()
+    found = Rollup.objects.filter(figure="turns", width__gt=domain.SLOT)
+    assert {row.at for row in found} == {domain.floor(row.at, row.width) for row in found}
 
 
 def test_attempts_tell_outcome_cause_tokens_and_how_long_a_turn_was_held():
