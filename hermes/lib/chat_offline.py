@@ -43,7 +43,7 @@ SHOWN: Final = 400  # characters of a tool's result, or of a message in a summar
 ABOUT: Final = (
     "I am the built-in offline model of Hermes, not a real language model: I cannot answer "
     "questions. I am here so that you can try everything else.\n\n"
-    "To talk to a real model, an operator adds one under **Administration → Model endpoints** "
+    "To talk to a real model, an operator adds one under **Operator pages → Model endpoints** "
     "(or sets `HERMES_MODEL_BASE_URL`, `HERMES_MODEL_NAME` and `HERMES_MODEL_API_KEY` and starts "
     "Hermes again).\n\n"
     "Until then you can write me:\n\n"
