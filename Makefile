@@ -92,7 +92,7 @@ endif
 ifneq ($(wildcard hermes/management/commands/demo.py),)
 .PHONY: demo
 demo: ## Add sample data to the running installation
-	@$(PY) manage.py demo
+	@HERMES_LOG_LEVEL=$${HERMES_LOG_LEVEL:-WARNING} $(PY) manage.py demo
 else
 HIDDEN := $(HIDDEN)|demo
 endif

@@ -458,6 +458,8 @@ LOG_FORMAT = env.text("HERMES_LOG_FORMAT", default="text", choices=("text", "jso
 LOG_LEVEL = env.text(
     "HERMES_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
 )
+# Celery tells every task three times; with a sweep every few seconds nothing else would be seen.
+LOG_LEVEL_OF_TASKS = {"DEBUG": "INFO", "INFO": "WARNING"}.get(LOG_LEVEL, LOG_LEVEL)
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -483,7 +485,10 @@ LOGGING: dict[str, Any] = {
         "django.server": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
         "django.security.DisallowedHost": {"filters": ["wrong_host"]},
         "daphne": {"level": "WARNING"},
-        "celery": {"level": "INFO"},
+        "celery": {"level": "INFO" if LOG_LEVEL == "DEBUG" else LOG_LEVEL},
+        "celery.app.trace": {"level": LOG_LEVEL_OF_TASKS},
+        "celery.beat": {"level": LOG_LEVEL_OF_TASKS},
+        "celery.worker.strategy": {"level": LOG_LEVEL_OF_TASKS},
         "kombu": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # its INFO lines hold the addresses of model endpoints
         "httpx2": {"level": "WARNING"},

@@ -19,7 +19,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_http_methods
 
 from hermes.lib.admin import ReasonForm
@@ -183,7 +183,11 @@ def _told(groups: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
             "reasons": len(bad),
         }
     if whole > lost:
-        more = _("The other %(n)d were dropped by design.") % {"n": whole - lost}
+        more = ngettext(
+            "The other one was dropped by design.",
+            "The other %(n)d were dropped by design.",
+            whole - lost,
+        ) % {"n": whole - lost}
         return told, f"{more} {rest}"
     return told, rest
 

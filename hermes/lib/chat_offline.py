@@ -43,7 +43,7 @@ SHOWN: Final = 400  # characters of a tool's result, or of a message in a summar
 ABOUT: Final = (
     "I am the built-in offline model of Hermes, not a real language model: I cannot answer "
     "questions. I am here so that you can try everything else.\n\n"
-    "To talk to a real model, an operator adds one under **Administration → Model endpoints** "
+    "To talk to a real model, an operator adds one under **Operator pages → Model endpoints** "
     "(or sets `HERMES_MODEL_BASE_URL`, `HERMES_MODEL_NAME` and `HERMES_MODEL_API_KEY` and starts "
     "Hermes again).\n\n"
     "Until then you can write me:\n\n"
@@ -59,6 +59,9 @@ _SAY: Final = re.compile(
     r"^[ \t]*!say[ \t]+(\d{1,9})[ \t]+words?(?:[ \t]+(slowly))?[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+# How whoever asks for a summary fences each message: a nonce and who it is of, text, the nonce.
+_FENCED: Final = re.compile(r"^([0-9a-f]{24}) ([^\n]*)\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
+_CALLED: Final = re.compile(r"^assistant, calling (\w+)\(")
 _WORDS: Final = ("one", "more", "word", "of", "a", "long", "answer", "that", "only", "streams")
 
 
@@ -169,11 +172,21 @@ def _after_tools(messages: Sequence[ChatMessage]) -> str:
 
 def summary(messages: Sequence[ChatMessage]) -> str:
     """A mechanical summary: what was asked first and last, and what came of it, in extracts."""
-    told = [m for m in messages if m.role is not Role.SYSTEM and m.text.strip()]
-    asked = [m.text for m in told if m.role is Role.USER]
-    answers = [m.text for m in told if m.role is Role.ASSISTANT]
+    told = [
+        (whose, text)
+        for m in messages
+        if m.role is not Role.SYSTEM
+        for whose, text in _unfenced(m)
+        if text.strip()
+    ]
+    asked = [text for whose, text in told if whose == "person"]
+    answers = [text for whose, text in told if whose == "assistant"]
     tools = [call.name for m in messages for call in m.tool_calls]
-    done = [f"- Answered: {_short(text, 160)}" for text in answers[-8:]]
+    tools += [name for whose, _ in told for name in _CALLED.findall(whose)]
+    earlier = "\n".join(text for whose, text in told if whose == "previous summary")
+    asked = re.findall(r"^## Goal\s+- (.*)$", earlier, re.MULTILINE) + asked
+    done = re.findall(r"^- Answered: .*$", earlier, re.MULTILINE)
+    done = [*done, *(f"- Answered: {_short(text, 160)}" for text in answers)][-8:]
     done += [f"- Called the tool `{name}`." for name in dict.fromkeys(tools)]
     lines = [
         "_Written mechanically by the offline model: extracts, not a summary that understands._",
@@ -191,6 +204,13 @@ def summary(messages: Sequence[ChatMessage]) -> str:
         f"- Last asked: {_short(asked[-1])}" if asked else "- Wait for the next message.",
     ]
     return "\n".join(lines)
+
+
+def _unfenced(message: ChatMessage) -> list[tuple[str, str]]:
+    """Whose and what: the fenced messages in a text, else the text as its own role's."""
+    if fenced := _FENCED.findall(message.text):
+        return [(label, text) for _nonce, label, text in fenced]
+    return [("person" if message.role is Role.USER else message.role.value, message.text)]
 
 
 def _short(text: str, most: int = SHOWN) -> str:

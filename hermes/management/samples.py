@@ -295,3 +295,12 @@ CHECK: Final = Sample(
     "sha256sum -c receipts/checksums.txt",
     "receipts/2026-01/0001.pdf: OK\n… 410 lines …\nreceipts/2026-11/0412.pdf: OK\n",
 )
+TWICE: Final = (
+    "Good. Some receipts may have been scanned twice. Please look for files with the same content.",
+    "I will compare the checksums of all files. It runs in the background; I come back to you "
+    "when it has ended.",
+)
+COMPARE: Final = Sample(
+    "sha256sum receipts/2026-*/*.pdf | sort | uniq -w64 -d",
+    "3f2a… receipts/2026-05/0127.pdf\n91c0… receipts/2026-07/0233.pdf\n",
+)

@@ -6,6 +6,9 @@ const waiting = [];
 let timer = 0;
 let unsaid = "";
 
+// Without the marks of Markdown; an underscore inside of a name is part of it.
+const plain = (text) => text.replace(/[`*#|>]+|(?<!\w)_+|_+(?!\w)/g, " ").trim();
+
 function next() {
   timer = 0;
   if (!waiting.length) return;
@@ -26,8 +29,8 @@ export const speech = {
     const end = Math.max(unsaid.lastIndexOf(". "), unsaid.lastIndexOf("? "), unsaid.lastIndexOf("! "), unsaid.lastIndexOf("\n"));
     if (end < 0 && unsaid.length < 400) return;
     const cut = end < 0 ? unsaid.length : end + 1;
-    say(unsaid.slice(0, cut).replace(/[`*_#|>]+/g, " ").trim());
+    say(plain(unsaid.slice(0, cut)));
     unsaid = unsaid.slice(cut);
   },
-  end() { say(unsaid.replace(/[`*_#|>]+/g, " ").trim()); unsaid = ""; },
+  end() { say(plain(unsaid)); unsaid = ""; },
 };

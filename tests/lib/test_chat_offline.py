@@ -89,6 +89,26 @@ def test_a_summary_has_the_required_sections_and_stays_small() -> None:
     assert finished.reason is FinishReason.STOP
 
 
+def test_a_summary_tells_the_fenced_messages_without_their_fences() -> None:
+    fence = "0123456789abcdef01234567"
+    pieces = [
+        ("previous summary", "## Goal\n\n- Plan the garden\n\n## Done\n\n- Answered: Yes."),
+        ("person", "And the roses?"),
+        ("assistant, calling now({})", "I look."),
+        ("assistant", "Here is\n\na plan."),
+        ("person", "Go on"),
+    ]
+    lines = [f"{fence} {label}\n{text}\n{fence}" for label, text in pieces]
+    text, _ = ask(
+        ChatMessage(Role.SYSTEM, f"Write a summary.\n{SUMMARY_REQUEST}"),
+        ChatMessage(Role.USER, "\n".join([*lines, "", "Write the summary now."])),
+    )
+    assert fence not in text
+    assert "## Goal\n\n- Plan the garden\n" in text
+    assert "- Answered: Yes.\n- Answered: Here is a plan.\n- Called the tool `now`.\n" in text
+    assert text.endswith("- Last asked: Go on")
+
+
 def test_a_limit_of_tokens_cuts_and_says_so() -> None:
     text, finished = ask("!say 100 words", max_tokens=10)
     assert finished.reason is FinishReason.LENGTH

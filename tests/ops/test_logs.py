@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
 import sys
 
 import pytest
 
+from hermes import env
 from hermes.lib.logs import JsonFormatter, TextFormatter, WrongHost
 
 HOSTILE = "in\r\n2026-01-01 ERROR forged: x \x1b[31m\x9b2J\u2028\u202eabc\ud800"
@@ -71,3 +74,25 @@ def test_a_wrong_host_names_the_setting() -> None:
     assert "HERMES_ORIGINS" in shown
     assert "host=e" in shown
     assert "WARNING" in shown
+
+
+@pytest.mark.parametrize(
+    ("level", "celery", "tasks"),
+    [("DEBUG", "INFO", "INFO"), ("INFO", "INFO", "WARNING"), ("ERROR", "ERROR", "ERROR")],
+)
+def test_each_task_is_told_only_to_who_debugs(level: str, celery: str, tasks: str) -> None:
+    asked = (
+        "import django, logging; django.setup(); name = logging.getLevelName; "
+        "print(*(name(logging.getLogger(n).getEffectiveLevel()) for n in "
+        "('celery.apps.worker', 'celery.app.trace', 'celery.beat', 'celery.worker.strategy')))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "hermes.settings", "HERMES_LOG_LEVEL": level},
+        cwd=env.BASE,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert said.stdout.split() == [celery, tasks, tasks, tasks]

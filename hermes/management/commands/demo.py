@@ -106,7 +106,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"Added {len(made)} sample chats to the side bar of {person.get_username()}: one with "
             "two summaries, one whose summaries fail, one with commands. The dashboard at /admin/ "
-            "shows them."
+            "shows them. A new chat can use their model with a small window, too."
         )
 
 
@@ -277,7 +277,11 @@ def _summarise(story: Story, body: str, *, is_late: bool) -> None:
 
 
 def _commands(user_id: int, now: datetime) -> Chat:
-    """A chat that ran two commands: one was reported, one ended after its session was closed."""
+    """A chat that ran three commands, with each an end of its own.
+
+    One was reported, one ended after its session was closed, and one while its owner was
+    deactivated: the news of that one can be redelivered.
+    """
     when = now - timedelta(hours=5)
     story = _story(user_id, samples.COMMANDS_TITLE, when)
     asked, told = samples.COMMANDS
@@ -300,7 +304,16 @@ def _commands(user_id: int, now: datetime) -> Chat:
     Session.objects.filter(pk=following.pk).update(created_at=when, touched_at=when)
     when += timedelta(minutes=6)
     story.at(when, lambda: _end(story, second, check))
-    return _close(Story(story.chat, following), when)
+    story = Story(story.chat, following)
+    when += timedelta(minutes=2)
+    story.at(when, lambda: story.say(samples.TWICE, seconds=7.0))
+    third = story.at(when, lambda: _run(story, samples.COMPARE.command))
+    when += timedelta(minutes=9)
+    owner = get_user_model()._default_manager.filter(pk=user_id)
+    owner.update(is_active=False)  # seen by nobody else: this is one transaction
+    story.at(when, lambda: _end(story, third, samples.COMPARE))
+    owner.update(is_active=True)
+    return _close(story, when)
 
 
 def _allow(story: Story, command: str) -> None:
