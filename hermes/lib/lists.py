@@ -24,8 +24,8 @@ COUNTED: Final = 10_000  # rows of a list that are counted exactly, and that hav
 VALUES: Final = 100  # of a column, that are offered as filters
 EMPTY: Final = "''"  # in SQL
 FOUND: Final = 100  # rows of another table through which a search goes
-# What the filters of Django ask of a column; nothing else of it can be asked.
-ASKED: Final = frozenset({"", "exact", "isnull", "isempty", "gte", "lt", "id__exact"})
+# What filters and the links of the desk ask of a column that has a filter; nothing else.
+ASKED: Final = frozenset({"", "exact", "in", "isnull", "isempty", "gte", "lt", "id__exact"})
 
 
 class EstimatePaginator(Paginator):  # type: ignore[type-arg]  # Django's is generic in stubs only

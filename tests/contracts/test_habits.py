@@ -27,6 +27,10 @@ RAW_SQL = {
 }
 # ``transaction.atomic`` outside intake and the single writers.
 ATOMIC = {
+    "sessions_app/records.py": "what a form writes and the line about it are one",
+    "sessions_app/admin.py": "a new password and the line about it are one",
+    "hermes/dashboard/admin.py": "what is done to rows of the desk and the line about it are one",
+    "hermes/dashboard/factors.py": "a second factor and the line about it are one",
     "hermes/lib/db.py": "names it in words only",
     "hermes/management/commands/demo.py": "the sample chats come whole, or not at all",
     "hermes/web/reading.py": "a snapshot that only reads",
