@@ -11,7 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compression_app import fence
-from compression_app.models import CompactionAttempt
+from compression_app import intake as compaction
+from compression_app.models import CompactionAttempt, CompressionState
 from hermes.dashboard import heartbeats, sweeps
 from hermes.dashboard.models import CheckResult, Heartbeat
 from hermes.lib.db import DbNow
@@ -170,6 +171,17 @@ class TestUnwell:
         made = failed(streak=1)
         CompactionAttempt.objects.filter(pk=made.pk).update(detail="overloaded: HTTP 503")
         assert verdict(page(client))[0] == "ok"
+
+    def test_a_pause_that_may_have_been_forgotten(self, client):
+        compaction.set_paused(
+            scope=compaction.EVERYTHING, paused=True, actor="rosa", reason="the key is old"
+        )
+        assert verdict(page(client))[0] == "ok"
+        CompressionState.objects.update(paused_at=DbNow() - timedelta(hours=30))
+        text = page(client)
+        assert verdict(text)[0] == "warn"
+        assert "Compaction is paused." in text
+        assert "For 1 d 6 h by now." in text
 
     def test_messages_that_wait(self, client):
         state = states.queued()

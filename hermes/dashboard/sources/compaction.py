@@ -36,6 +36,7 @@ ATTEMPTS: Final = "compression_app.compactionattempt"
 COOLDOWNS: Final = "compression_app.cooldown"
 STATES: Final = "compression_app.compressionstate"
 SHOWN: Final = 8  # rows of the table of streaks
+PAUSED_LONG: Final = 3600.0  # seconds after which a pause may have been forgotten
 OUTCOMES: Final = {
     AttemptStatus.FAILED: "failed",
     AttemptStatus.LOST: "lost",
@@ -141,6 +142,7 @@ def cooling(picture: Picture) -> dict[str, Any]:
             provider=Count("pk", filter=Q(breaker_until__gt=picture.now)),
             session=Count("pk", filter=Q(ineffective__gte=BREAKER_AT) | Q(grew__gte=BREAKER_AT)),
             paused=Count("pk", filter=Q(paused_at__isnull=False)),
+            paused_since=Min("paused_at"),
         )
         picture.shared["cooling"] = {"kinds": kinds, **told}
     found: dict[str, Any] = picture.shared["cooling"]
@@ -307,8 +309,9 @@ def _cooldowns(picture: Picture) -> Panel:
 
 
 def needs(picture: Picture) -> Iterator[Need]:
-    """Sessions that fail in a row, delayed turns, attempts that nobody claims."""
+    """Sessions that fail in a row, delayed turns, attempts that nobody claims, old pauses."""
     yield from _streak_need(picture)
+    yield from _pause_need(picture)
     if over := picture.counts("holds").get("over", 0):
         yield Need(
             Level.BAD,
@@ -373,6 +376,19 @@ def _streak_need(picture: Picture) -> Iterator[Need]:
             ),
         ],
     )
+
+
+def _pause_need(picture: Picture) -> Iterator[Need]:
+    since = cooling(picture)["paused_since"]
+    seconds = 0.0 if since is None else (picture.now - since).total_seconds()
+    if seconds > PAUSED_LONG:
+        yield Need(
+            Level.WARN,
+            _("Compaction is paused."),
+            _("For %(age)s by now. Where it is, contexts are not shortened.")
+            % {"age": domain.duration(seconds)},
+            [Link(_("Show the pauses"), changelist(STATES, "paused=1"))],
+        )
 
 
 def _lasting(rows: list[CompressionState]) -> str:
