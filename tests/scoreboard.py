@@ -1,8 +1,10 @@
 """The scoreboard of the README, from what the suites have printed: ``python -m tests.scoreboard``.
 
 Reads ``build/prove.json`` and ``build/bench.json``, keeps the figures with commit, cores and date
-in ``docs/scoreboard.json``, and writes them between the marks of the README. ``--render`` only
-writes the README anew from the kept figures. A contract test holds the two together.
+in ``docs/scoreboard.json``, and writes them between the marks of the README. Where the steps were
+run in several goes, name the files of all: a later one counts for the steps that it has.
+``--render`` only writes the README anew from the kept figures. A contract test holds the two
+together.
 """
 
 from __future__ import annotations
@@ -27,6 +29,16 @@ ABOUT = ("commit", "cores", "date", "seed")
 def read(path: Path) -> dict[str, Any]:
     """A file that a run has written; empty if there was none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several goes as one: the steps of all, and every commit that was proved."""
+    steps = {step["name"]: {**step, "of": run["commit"]} for run in runs for step in run["steps"]}
+    order = {step.name: number for number, step in enumerate(prove.STEPS)}
+    found = sorted(steps.values(), key=lambda step: order[step["name"]])
+    commits = dict.fromkeys(run["commit"] for run in runs)
+    used = [commit for commit in commits if any(step["of"] == commit for step in found)]
+    return {**runs[-1], "commit": "`, `".join(used), "steps": found}
 
 
 def gathered(proved: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -141,11 +153,13 @@ def main() -> int:
     """Keep the figures of the last runs, and write the README."""
     parser = argparse.ArgumentParser(prog="python -m tests.scoreboard", description=__doc__)
     parser.add_argument("--render", action="store_true", help="from the kept figures only")
-    if not parser.parse_args().render:
-        proved, measured = read(prove.FILE), read(BENCH)
-        if not proved:
+    parser.add_argument("files", nargs="*", type=Path, default=[prove.FILE], help="of make prove")
+    told = parser.parse_args()
+    if not told.render:
+        runs, measured = [read(file) for file in told.files], read(BENCH)
+        if not all(runs):
             parser.error("there is no build/prove.json: run make prove first")
-        text = json.dumps(gathered(proved, measured), indent=1, ensure_ascii=False)
+        text = json.dumps(gathered(joined(runs), measured), indent=1, ensure_ascii=False)
         KEPT.write_text(text + "\n", encoding="utf-8")
     page = README.read_text(encoding="utf-8")
     README.write_text(written(page, read(KEPT)), encoding="utf-8")

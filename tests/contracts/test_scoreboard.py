@@ -67,3 +67,18 @@ def test_numbers_are_read_from_what_the_suites_print(output: str, expected: dict
     counts, lines = prove.read(output)
     assert expected.items() <= counts.items()
     assert lines
+
+
+def test_steps_that_were_run_in_several_goes_count_as_one_each() -> None:
+    step = {"name": "many", "what": "w", "command": "c", "counts": {}, "lines": []}
+    runs = [
+        {"commit": "a1", "steps": [{**step, "passed": False}, {**step, "name": "bench"}]},
+        {"commit": "b2", "steps": [{**step, "passed": True}]},
+    ]
+    told = scoreboard.joined(runs)
+    assert [(each["name"], each["of"]) for each in told["steps"]] == [
+        ("many", "b2"),
+        ("bench", "a1"),
+    ]
+    assert told["steps"][0]["passed"] is True
+    assert told["commit"] == "a1`, `b2"
