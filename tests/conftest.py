@@ -74,16 +74,11 @@ def _database_url() -> str:
 WHOLE = tuple(
     f"tests/{name}"
     for name in (
-        *("benchmarks/", "browser/", "ops/", "socket/"),
-        *("compression/test_traffic", "dashboard/test_desk", "dashboard/test_sizes"),
-        "faults/test_resume",
+        *("benchmarks/", "browser/", "socket/", "compression/test_traffic"),
         *("founding/test_compaction", "founding/test_completions_whole"),
-        *(
-            "processes/test_effects",
-            "processes/test_odd_calls",
-            "processes/test_sandbox",
-            "processes/test_storm",
-        ),
+        *("ops/test_embedded_servers", "ops/test_test_servers", "ops/test_two_of_each"),
+        *("ops/test_up", "ops/test_worker_tasks"),
+        *("processes/test_sandbox", "processes/test_storm"),
         *("processes/test_supervisor", "processes/test_tools"),
     )
 )

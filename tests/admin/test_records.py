@@ -6,9 +6,11 @@ import json
 import time
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Group
 
 from hermes.dashboard import admin as desk
+from hermes.dashboard import roles
 from hermes.dashboard.models import Alert, AlertChannel, Heartbeat, LoginFailure, Silence
 from hermes.lib import reauth
 from hermes.lib.db import db_now
@@ -94,6 +96,7 @@ class TestHistory:
 
     def test_rights_and_passwords_of_people(self, client, root):
         person = factories.person("maren")
+        roles.grant(apps)
         group = Group.objects.get(name="Auditor")
         at = person.date_joined
         data = {

@@ -11,9 +11,10 @@ import yaml
 
 from hermes import env
 from hermes.checks import SPARE_CONNECTIONS
+from hermes.dashboard import routing as of_the_desk
 from hermes.management.start.programs import programs
+from hermes.web import routing as of_chats
 from hermes.web.headers import PROBES
-from hermes.web.routing import sockets
 
 FOLDER = env.BASE / "deploy"
 # Options that are the supervisor's, the log's, or the address's.
@@ -107,8 +108,9 @@ def test_a_login_may_be_tried_again_and_sockets_are_passed_on_for_long() -> None
     assert location
     assert "proxy_buffering off;" in location[1]
     assert "proxy_read_timeout 1h;" in location[1]
-    patterns = [str(route.pattern) for route in sockets.application.inner.routes]
-    assert any(pattern.startswith("^ws/") for pattern in patterns)
+    patterns = [str(route.pattern) for route in (*of_chats.sockets, *of_the_desk.sockets)]
+    assert len(patterns) == 2
+    assert all(pattern.startswith("^ws/") for pattern in patterns)
 
 
 def test_the_proxy_asks_the_ports_on_which_the_units_listen() -> None:
