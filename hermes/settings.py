@@ -182,7 +182,12 @@ def _database(url: str) -> dict[str, Any]:
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
-        "pool": {"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
+        # After two seconds a try to connect is given up, and who asks next begins a new one: the
+        # pauses between tries, which double, do not grow with the time the database is away.
+        "pool": {
+            **{"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
+            "reconnect_timeout": 2,
+        },
     }
     return parsed
 
