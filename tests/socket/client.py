@@ -56,6 +56,9 @@ class Client:
         self._n = 0
 
     async def open(self, **more: Any) -> Client:
+        """Connect; what is still open is broken off, so that its frames are not taken for these."""
+        if self._reader is not None and not self._reader.done():
+            await self.close(rudely=True)
         self.connection = await connect(
             self.url,
             origin=self.origin,
@@ -276,11 +279,18 @@ class Client:
 class Patient(Client):
     """A client that comes back until it has what it asked for, as a page does."""
 
-    again = False
     hurried = 0.05  # seconds before it comes back
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._coming = asyncio.Lock()
+
     async def come_back(self) -> None:
-        """Be connected, however often that has to be tried."""
+        """Be connected, however often that has to be tried, and whoever else asks for it."""
+        async with self._coming:
+            await self._come_back()
+
+    async def _come_back(self) -> None:
         while self.connection is None or self.close_code is not None or self._reader.done():
             try:
                 await self.open(open_timeout=5)
