@@ -18,7 +18,7 @@ from tests.races import explorer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.race]
 
-EVERY = 1 if os.environ.get("HERMES_TEST_SIZE") == "full" else 25
+EVERY = 1 if os.environ.get("HERMES_TEST_SIZE") == "full" else 61
 
 
 @pytest.fixture(autouse=True)

@@ -222,7 +222,7 @@ def test_whatever_the_order_invariants_hold(db, monkeypatch, caplog):
     ModelEndpoint.objects.create(name="small", kind="offline", window=2_000)
     case = Folding.TestCase()
     case.settings = settings(
-        max_examples=200 if FULL else 12,
+        max_examples=200 if FULL else 6,
         stateful_step_count=50 if FULL else 30,
         deadline=None,
         suppress_health_check=list(HealthCheck),

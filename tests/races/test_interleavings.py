@@ -16,7 +16,7 @@ from tests.states import State
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.race]
 
-EVERY = 1 if os.environ.get("HERMES_TEST_SIZE") == "full" else 9
+EVERY = 1 if os.environ.get("HERMES_TEST_SIZE") == "full" else 23
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process, pyte
 
 FULL = os.environ.get("HERMES_TEST_SIZE") == "full"
 SOCKETS = 20 if FULL else 5
-TURNS = 200 if FULL else 15
+TURNS = 200 if FULL else 10
 KILLS = 3 if FULL else 1
 WORDS = [
     "alpha",
@@ -47,7 +47,7 @@ def prose(seed: int, words: int = 100) -> str:
 @pytest.fixture(scope="module")
 def model():
     with scripted_process() as server:
-        rate = 120.0 if FULL else 60.0
+        rate = 120.0 if FULL else 90.0
         server.script(
             rules=[
                 Rule(f"turn-{n};", Behaviour(text=prose(n), tokens_per_second=rate))
