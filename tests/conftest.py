@@ -70,15 +70,14 @@ def _database_url() -> str:
 
 # What starts processes or measures time. With ``-n 2`` one worker takes all of it, one test after
 # the other, and the other one what only computes, file by file: the halves take about as long.
+BESIDE = ("tests/socket/test_desk",)
 WHOLE = tuple(
     f"tests/{name}"
     for name in (
         *("benchmarks/", "browser/", "socket/", "compression/test_traffic"),
-        *("founding/test_compaction", "founding/test_completions_whole"),
-        *("ops/test_embedded_servers", "ops/test_test_servers", "ops/test_two_of_each"),
-        *("ops/test_up", "ops/test_worker_tasks"),
-        *("processes/test_sandbox", "processes/test_storm"),
-        *("processes/test_supervisor", "processes/test_tools"),
+        *("founding/test_compaction", "ops/test_embedded_servers", "ops/test_test_servers"),
+        *("ops/test_two_of_each", "ops/test_up", "ops/test_worker_tasks"),
+        *("processes/test_sandbox", "processes/test_supervisor", "processes/test_tools"),
     )
 )
 
@@ -90,7 +89,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Beside(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "whole" if nodeid.startswith(WHOLE) else nodeid.partition("::")[0]
+            is_whole = nodeid.startswith(WHOLE) and not nodeid.startswith(BESIDE)
+            return "whole" if is_whole else nodeid.partition("::")[0]
 
     return Beside(config, log)
 

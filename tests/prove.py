@@ -56,7 +56,7 @@ STEPS = (
     suite(
         "web",
         "… while the web is killed -9 three times",
-        EXACT + "the_web_process_is_killed_three_times",
+        EXACT + "the_web_process_is_killed",
     ),
     suite(
         "worker",

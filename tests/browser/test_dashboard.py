@@ -47,6 +47,7 @@ def alive(transactional_db, product):
     for name in ("Worker", "Supervisor"):
         if name in product:
             product.pop(name).stop()
+    Heartbeat.objects.exclude(kind="web").delete()
     later = DbNow() + timedelta(minutes=5)
     for kind, queues, host in (
         ("web", "", "b"),
