@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 
 from hermes.lib import vault
 from hermes.lib.chat import ChatModel, Limits
 from hermes.lib.chat_offline import OfflineChatModel
-from hermes.lib.chat_openai import OpenAIChatModel
 from hermes.lib.redaction import live
 
 from .domain import EndpointKind, EndpointRole
 from .models import ModelEndpoint
+
+if TYPE_CHECKING:
+    from hermes.lib.chat_openai import OpenAIChatModel
 
 KEPT: Final = 64  # adapters kept in a process: each holds a connection pool
 
@@ -63,6 +65,13 @@ def summary_endpoint(chosen_id: int | None) -> ModelEndpoint | None:
     return None if found is None or found.kind == EndpointKind.OFFLINE else found
 
 
+def load() -> type[OpenAIChatModel]:
+    """The adapter's class. Its SDK is a third of a process's start, and only workers need it."""
+    from hermes.lib.chat_openai import OpenAIChatModel
+
+    return OpenAIChatModel
+
+
 def model_for(chosen_id: int | None, role: EndpointRole = EndpointRole.CHAT) -> ChatModel:
     """The model of a chosen endpoint, else the preferred one of this role, else the offline one."""
     return adapter(endpoint_for(chosen_id, role))
@@ -92,7 +101,7 @@ def adapter(endpoint: ModelEndpoint | None, *, idle: float | None = None) -> Cha
             api_key = vault.unseal(endpoint.sealed_key) if endpoint.sealed_key else ""
             if api_key:
                 live.add(api_key)  # no log line shows it from here on
-            _models[key] = OpenAIChatModel(
+            _models[key] = load()(
                 name=endpoint.name,
                 window=endpoint.window,
                 base_url=endpoint.base_url,

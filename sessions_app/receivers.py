@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 from hermes.lib.db import DbNow
 from hermes.lib.leases import renewer
 
+from . import endpoints
 from .domain import TurnStatus
 from .models import Turn
 
@@ -25,6 +26,12 @@ logger = logging.getLogger(__name__)
 DEAF: Final = 60.0  # seconds without a task, while turns wait, after which a worker gives up
 
 _last_task_at = time.monotonic()
+
+
+@signals.worker_init.connect
+def load_adapter(**_: Any) -> None:
+    """What asks a model is loaded before the first turn has to wait for it."""
+    endpoints.load()
 
 
 @signals.worker_ready.connect
