@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import dj_database_url
 import django_stubs_ext
 from django.templatetags.static import static
+from psycopg_pool import ConnectionPool
 
 from . import env
 
@@ -182,11 +183,11 @@ def _database(url: str) -> dict[str, Any]:
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
         **parsed.get("OPTIONS", {}),
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
-        # After two seconds a try to connect is given up, and who asks next begins a new one: the
-        # pauses between tries, which double, do not grow with the time the database is away.
+        # After two seconds a try to connect is given up and a new one begun: the pauses between
+        # tries, which double, do not grow with the time that the database is away.
         "pool": {
             **{"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
-            "reconnect_timeout": 2,
+            **{"reconnect_timeout": 2, "reconnect_failed": ConnectionPool.check},
         },
     }
     return parsed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import InterfaceError, OperationalError, connection, transaction
@@ -94,40 +95,62 @@ def test_which_errors_pass():
     assert not is_transient(ValueError())
 
 
-def test_after_a_long_outage_the_pool_is_back_at_once(tmp_path, settings):
-    """The pause between two tries does not grow with the time that the database was away."""
+@pytest.fixture
+def line(tmp_path, settings):
+    """The way to the server's socket, which can be taken away; and a pool that goes this way."""
     folder = settings.DATABASES["default"]["HOST"]
-    line = tmp_path / "line"  # the way to the server's socket, which can be taken away
-    line.symlink_to(folder)
+    way = tmp_path / "line"
+    way.symlink_to(folder)
     away = connection.copy("away")
-    away.settings_dict["HOST"] = str(line)
-    away.pool.timeout = 0.25
+    away.settings_dict["HOST"] = str(way)
+    yield way, away
+    away.close()
+    away.close_pool()
 
-    def ask() -> bool:
-        try:
-            with away.cursor() as cursor:
-                cursor.execute("SELECT 1")
-        except OperationalError:
-            return False
-        finally:
-            away.close()
-        return True
 
+def answers(away) -> bool:
     try:
-        assert ask()
-        line.unlink()
-        while ask():  # one that was just being opened is ended with the next look
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-        until = time.monotonic() + 8  # doubled from one second, the next try would be 7 s later
-        while time.monotonic() < until:
-            assert not ask()
-        line.symlink_to(folder)
-        back = time.monotonic()
-        while not ask():
-            assert time.monotonic() - back < 3.5
+        with away.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except OperationalError:
+        return False
     finally:
-        away.close_pool()
+        away.close()
+    return True
+
+
+def take_away(way, away) -> None:
+    """No connection is left, and none can be made."""
+    away.pool.timeout = 0.25
+    assert answers(away)
+    way.unlink()
+    while answers(away):  # one that was just being opened is ended with the next look
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_after_a_long_outage_the_pool_is_back_at_once(line, settings, is_asked: bool):
+    """The pause between two tries does not grow with the time that the database was away, and
+    who waits for a connection all that time gets one too.
+    """
+    way, away = line
+    take_away(way, away)
+    until = time.monotonic() + 8  # doubled from one second, the next try would be 7 s later
+    if is_asked:
+        while time.monotonic() < until:
+            assert not answers(away)
+    else:
+        waiting = ThreadPoolExecutor(1).submit(away.pool.getconn, 20)
+        time.sleep(8)
+        assert not waiting.done()
+    way.symlink_to(settings.DATABASES["default"]["HOST"])
+    back = time.monotonic()
+    if is_asked:
+        while not answers(away):
+            assert time.monotonic() - back < 3.5
+    else:
+        away.pool.putconn(waiting.result(3.5))
