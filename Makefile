@@ -12,6 +12,8 @@ ARGS ?=
 # Two at a time: one works off what starts processes, the other what only computes.
 BESIDE ?= -n 2
 HIDDEN := ^
+# Every process would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile \

@@ -117,6 +117,17 @@ def pytest_report_header() -> str:
     return f"HERMES_TEST_SEED={Run.seed} HERMES_TEST_SIZE={os.environ.get('HERMES_TEST_SIZE', '')}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what starts Hermes' own servers where the run was given others: it would be the
+    same test once more.
+    """
+    if Run.servers is None or Run.servers.postgres is not None:
+        return
+    left_out = [item for item in items if item.get_closest_marker("own_servers")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     """Stop what this run started and remove what it wrote."""

@@ -136,7 +136,7 @@ def orders(shown: Any) -> Iterator[str]:
 
 
 def pages(client) -> dict[str, list[str]]:
-    """Every page of the desk, by what it is part of."""
+    """Every page of the desk, by what it is part of; a fourth of them at the small size."""
     found: dict[str, list[str]] = {}
     for model, lists in admin.site._registry.items():
         label = model._meta.label_lower
@@ -146,6 +146,8 @@ def pages(client) -> dict[str, list[str]]:
         for spec in shown.filter_specs:
             queries += [choice["query_string"] for choice in spec.choices(shown)]
         queries += [f"?q={term}" for term in terms(lists)]
+        if not FULL:
+            queries = [*queries[:2], *queries[2::4]]
         row = model._base_manager.order_by("pk").values_list("pk", flat=True).first()
         row_page = reverse(f"admin:{label.replace('.', '_')}_change", args=[row])
         found[label] = [*(url + query for query in dict.fromkeys(queries)), row_page]

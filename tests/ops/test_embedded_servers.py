@@ -24,7 +24,7 @@ from hermes.management.servers.identity import Identity, start_time
 from hermes.management.servers.postgres import Postgres
 from hermes.management.servers.valkey import Valkey
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.own_servers]
 
 
 @pytest.fixture

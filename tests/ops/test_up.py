@@ -25,6 +25,7 @@ from tests.product import Up
 from tests.servers import Run, data_folder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+own_servers = pytest.mark.own_servers
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def up() -> Iterator[Up]:
     made.end()
 
 
+@own_servers
 def test_start_use_and_stop(up: Up) -> None:
     up.start().until_up()
     assert up.status() == 200
@@ -85,6 +87,7 @@ def test_start_use_and_stop(up: Up) -> None:
     assert up.stop(signal.SIGINT) == 0
 
 
+@own_servers
 def test_a_killed_start_is_taken_over(up: Up) -> None:
     up.start().until_up()
     left = up.identities()
@@ -114,6 +117,7 @@ def test_a_killed_start_is_taken_over(up: Up) -> None:
     assert up.stop() == 0
 
 
+@own_servers
 def test_what_dies_is_started_again(up: Up) -> None:
     up.start().until_up()
     servers = EmbeddedServers(up.var)
@@ -180,6 +184,7 @@ def test_servers_of_ones_own_are_used(up: Up, redis_url: str) -> None:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
 
 
+@own_servers
 def test_doctor_and_reset(up: Up) -> None:
     told = manage(up, "doctor")
     assert told.returncode == 1
@@ -203,6 +208,7 @@ def test_doctor_and_reset(up: Up) -> None:
     assert (up.var / "secret_key").read_text() == key
 
 
+@own_servers
 def test_a_busy_port_is_one_clear_line(up: Up) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", up.port))
@@ -216,6 +222,7 @@ def test_a_busy_port_is_one_clear_line(up: Up) -> None:
     assert not (up.var / "postgres").exists()
 
 
+@own_servers
 def test_bad_settings_are_told_together_and_nothing_starts(up: Up) -> None:
     up.settings = {"HERMES_DB_POOL": "-1", "HERMES_ORIGINS": "chat.test"}
     up.start()
@@ -226,6 +233,7 @@ def test_bad_settings_are_told_together_and_nothing_starts(up: Up) -> None:
     assert "Traceback" not in up.output
 
 
+@own_servers
 def test_a_weak_first_password_is_refused(up: Up) -> None:
     up.settings = {"HERMES_ADMIN_PASSWORD": "password"}
     up.start()
@@ -235,6 +243,7 @@ def test_a_weak_first_password_is_refused(up: Up) -> None:
     assert EmbeddedServers(up.var).postgres.identity() is None  # type: ignore[union-attr]
 
 
+@own_servers
 def test_given_login_and_second_signal(up: Up) -> None:
     up.settings = {"HERMES_ADMIN_USERNAME": "ann", "HERMES_ADMIN_PASSWORD": "q8-Harbour-lamp"}
     up.start().until_up()
@@ -252,6 +261,7 @@ def test_given_login_and_second_signal(up: Up) -> None:
     assert not web.is_alive()
 
 
+@own_servers
 def test_prepare_prints_what_the_start_command_reads(up: Up) -> None:
     up.start().until_up()
     told = manage(up, "prepare", "--json")
