@@ -47,7 +47,7 @@ def request_compaction(
     Session.objects.lock(session_id)
     session = Session.objects.select_related("summary", "chat").get(pk=session_id)
     state = fence.state_of(session)
-    window = endpoints.model_for(session.chat.endpoint_id).window
+    window = endpoints.window_for(session.chat.endpoint_id)
     reach = source.compactable(session, window)
     facts = facts_of(session, state, trigger, window, reach.messages, incoming_tokens)
     if (reason := domain.refusal(facts)) is not None:
@@ -171,7 +171,7 @@ def apply_preview(*, session_id: int, attempt_id: int, body: str, actor: str = "
     read = source.read(attempt.session, attempt.cut, 10**9)
     if read is None or (domain.rejection(body) is not None and not body.strip()):
         return domain.Refuse(AttemptStatus.FAILED, Reason.EMPTY)
-    window = endpoints.model_for(attempt.session.chat.endpoint_id).window
+    window = endpoints.window_for(attempt.session.chat.endpoint_id)
     draft = prompts.draft(read, body, window)
     previous = attempt.session.summary
     if draft.tokens >= read.tokens + (0 if previous is None else previous.tokens):

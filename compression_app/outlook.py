@@ -72,7 +72,7 @@ def judged(
 
 def foreseen(session: Session) -> Outlook:
     """What a summary that a person asks for now would take and leave."""
-    window = endpoints.model_for(session.chat.endpoint_id).window
+    window = endpoints.window_for(session.chat.endpoint_id)
     _facts, reach, reason = judged(session, Trigger.MANUAL, window)
     return _outlook(session, reach.cut, reason=reason)
 
@@ -80,7 +80,7 @@ def foreseen(session: Session) -> Outlook:
 def previewed(attempt: CompactionAttempt) -> Outlook:
     """What an attempt has taken, and what it wrote for a person to look at."""
     session = attempt.session
-    window = endpoints.model_for(session.chat.endpoint_id).window
+    window = endpoints.window_for(session.chat.endpoint_id)
     read = source.read(session, attempt.cut, 10**9)
     if read is None:
         return _outlook(session, attempt.cut, reason=Reason.TOO_SHORT)

@@ -17,9 +17,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import dj_database_url
 import django_stubs_ext
 from django.templatetags.static import static
-from psycopg_pool import ConnectionPool
 
 from . import env
+from .pool import Pooled, try_again
 
 env.collect()  # every bad setting is told at once, by refuse_bad() at the end
 
@@ -181,13 +181,16 @@ def _database(url: str) -> dict[str, Any]:
     parsed["CONN_HEALTH_CHECKS"] = True  # a connection that the server has ended is not handed out
     parsed["OPTIONS"] = {
         "application_name": "hermes-worker" if IS_WORKER else "hermes",
+        # A host that does not answer at all, in seconds and milliseconds.
+        **{"connect_timeout": 5, "tcp_user_timeout": 10_000},
         **parsed.get("OPTIONS", {}),
         "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
-        # After two seconds a try to connect is given up and a new one begun: the pauses between
-        # tries, which double, do not grow with the time that the database is away.
+        # After two seconds tries to connect are given up and begun anew: the pauses between them,
+        # which double, do not grow with the time that the database is away.
         "pool": {
             **{"min_size": 1, "max_size": DB_POOL, "timeout": 10, "max_idle": 60},
-            **{"reconnect_timeout": 2, "reconnect_failed": ConnectionPool.check},
+            **{"reconnect_timeout": 2, "reconnect_failed": try_again},
+            "connection_class": Pooled,
         },
     }
     return parsed

@@ -18,6 +18,7 @@ from .models import ModelEndpoint
 if TYPE_CHECKING:
     from hermes.lib.chat_openai import OpenAIChatModel
 
+OFFLINE_WINDOW: Final = 128_000
 KEPT: Final = 64  # adapters kept in a process: each holds a connection pool
 
 _lock = threading.Lock()
@@ -72,6 +73,12 @@ def load() -> type[OpenAIChatModel]:
     return OpenAIChatModel
 
 
+def window_for(chosen_id: int | None) -> int:
+    """The window of the model that answers a chat, in its own tokens."""
+    endpoint = endpoint_for(chosen_id)
+    return OFFLINE_WINDOW if endpoint is None else endpoint.window
+
+
 def model_for(chosen_id: int | None, role: EndpointRole = EndpointRole.CHAT) -> ChatModel:
     """The model of a chosen endpoint, else the preferred one of this role, else the offline one."""
     return adapter(endpoint_for(chosen_id, role))
@@ -84,7 +91,7 @@ def adapter(endpoint: ModelEndpoint | None, *, idle: float | None = None) -> Cha
     """
     idle = settings.HERMES_MODEL_IDLE_SECONDS if idle is None else idle
     if endpoint is None or endpoint.kind == EndpointKind.OFFLINE:
-        return OfflineChatModel(window=endpoint.window if endpoint is not None else 128_000)
+        return OfflineChatModel(window=endpoint.window if endpoint is not None else OFFLINE_WINDOW)
     key = (
         endpoint.pk,
         endpoint.name,
@@ -94,6 +101,7 @@ def adapter(endpoint: ModelEndpoint | None, *, idle: float | None = None) -> Cha
         endpoint.window,
         idle,
     )
+    model = load()  # before the lock: it takes a while, once
     with _lock:
         if key not in _models:
             while len(_models) >= KEPT:
@@ -101,7 +109,7 @@ def adapter(endpoint: ModelEndpoint | None, *, idle: float | None = None) -> Cha
             api_key = vault.unseal(endpoint.sealed_key) if endpoint.sealed_key else ""
             if api_key:
                 live.add(api_key)  # no log line shows it from here on
-            _models[key] = load()(
+            _models[key] = model(
                 name=endpoint.name,
                 window=endpoint.window,
                 base_url=endpoint.base_url,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import Error, connection, transaction
 from django.test import TransactionTestCase
 
 from tests.servers import Run
@@ -68,13 +68,13 @@ def _database_url() -> str:
 # --- Side by side ---------------------------------------------------------------------------------
 
 
-# What starts processes or measures time. With ``-n 2`` one worker takes all of it, one test after
-# the other, and the other one what only computes, file by file: the halves take about as long.
+# Most of what starts processes or measures time. With ``-n 2`` one worker takes all of it, one test
+# after the other, and the other one the rest, file by file: the halves take about as long.
 BESIDE = ("tests/socket/test_desk",)
 WHOLE = tuple(
     f"tests/{name}"
     for name in (
-        *("benchmarks/", "browser/", "socket/", "compression/test_traffic"),
+        *("benchmarks/", "browser/", "socket/", "compression/test_traffic", "dashboard/test_sizes"),
         *("founding/test_compaction", "ops/test_embedded_servers", "ops/test_test_servers"),
         *("ops/test_two_of_each", "ops/test_up", "ops/test_worker_tasks"),
         *("processes/test_sandbox", "processes/test_supervisor", "processes/test_tools"),
@@ -160,8 +160,8 @@ FEW: Final = 2_000  # rows of a table, up to which deleting them is quicker than
 def _quick_flush() -> Generator[None]:
     """What a test has committed is deleted after it, from the tables that have rows.
 
-    TRUNCATE makes new files for each table and index, which takes forty times as long. A process
-    of another test may still read or write: it is repeated then.
+    TRUNCATE makes new files for each table and index, which takes forty times as long. Like it,
+    this waits for what other processes have not committed yet.
     """
     original = TransactionTestCase._fixture_teardown
 
@@ -169,7 +169,7 @@ def _quick_flush() -> Generator[None]:
         for attempt in range(10):
             try:
                 _empty()
-            except (OperationalError, IntegrityError):
+            except Error:
                 connection.close()
                 if attempt == 9:
                     raise
@@ -187,6 +187,7 @@ def _empty() -> None:
     names = sorted(connection.ops.quote_name(table) for table in tables)
     count = "SELECT '{0}', count(*) FROM (SELECT FROM {0} LIMIT {1}) AS looked"
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE")
         cursor.execute(" UNION ALL ".join(count.format(name, FEW + 1) for name in names))
         counts = {name: rows for name, rows in cursor.fetchall() if rows}
         if any(rows > FEW for rows in counts.values()):

@@ -17,7 +17,7 @@ from compression_app.domain import Reason, Trigger
 from compression_app.models import CompactionAttempt
 from sessions_app import intake
 from sessions_app.domain import Code, Refused
-from sessions_app.endpoints import model_for
+from sessions_app.endpoints import window_for
 from sessions_app.models import Session, Turn
 
 from . import summaries, words
@@ -45,7 +45,7 @@ def request(
     session = session_of(chat_id, user_id)
     if session is None:
         return _refused(compactions.Refusal(Reason.TOO_SHORT))
-    window = model_for(session.chat.endpoint_id).window
+    window = window_for(session.chat.endpoint_id)
     before = outlook.newest(session.pk)
     facts, reach, _reason = outlook.judged(session, Trigger.MANUAL, window)
     opened = compactions.request_compaction(
@@ -184,7 +184,7 @@ def adopt(*, chat_id: int, user_id: int, actor: str, attempt_id: int, body: str 
 
 def status_lines(session: Session) -> list[str]:
     """How summarising stands, for ``/status``."""
-    window = model_for(session.chat.endpoint_id).window
+    window = window_for(session.chat.endpoint_id)
     it = summaries.standing(session, window)
     pill = it.pill
     lines = []

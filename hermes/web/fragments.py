@@ -17,7 +17,7 @@ from django.utils.translation import ngettext
 
 from compression_app import outlook
 from sessions_app.domain import RESERVE_SHARE
-from sessions_app.endpoints import model_for
+from sessions_app.endpoints import window_for
 from sessions_app.models import Chat, Summary
 
 from . import metering, rendering, selectors, words
@@ -260,7 +260,7 @@ def fold_html(chat: Chat) -> str:
         attempt = None
         found = outlook.foreseen(session)
         stage = "idle" if found.reason is None else "refused"
-    window = model_for(chat.endpoint_id).window
+    window = window_for(chat.endpoint_id)
     reserve = window // RESERVE_SHARE
     now = {**split, "window": window, "reserve": reserve}
     after = {**now, "messages": split["messages"] - found.taken, "summary": found.written or 0}

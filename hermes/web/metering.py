@@ -11,7 +11,7 @@ from compression_app import domain as compaction
 from hermes.lib import tokens
 from sessions_app import domain, runner
 from sessions_app.domain import TurnStatus
-from sessions_app.endpoints import model_for
+from sessions_app.endpoints import window_for
 from sessions_app.models import Chat, Message, Session, Turn
 from sessions_app.transcript import context
 
@@ -24,7 +24,7 @@ def meter(chat: Chat, session: Session) -> dict[str, Any]:
     The provider's count of the last request is taken where it still holds, and what came after it
     is estimated; else everything is.
     """
-    window = model_for(chat.endpoint_id).window
+    window = window_for(chat.endpoint_id)
     parts = split(session)
     used = sum(parts.values())
     reading = session.reading_tokens

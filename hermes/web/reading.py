@@ -20,7 +20,7 @@ from hermes.lib.db import retrying
 from hermes.lib.viewers import Viewer
 from sessions_app import intake
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
-from sessions_app.endpoints import model_for
+from sessions_app.endpoints import window_for
 from sessions_app.models import BUSY_TURN, Chat, Message, Session, Turn, TurnChunk
 
 from . import fragments, metering, numbers, rendering, summaries, tasking
@@ -150,7 +150,7 @@ def _folding(
         is_same = (told_before.mark, told_before.summary) == (mark, session.summary_id)
         if is_same and not summaries.is_due(session, told_before.due_at):
             return told_before
-    it = summaries.standing(session, model_for(chat.endpoint_id).window)
+    it = summaries.standing(session, window_for(chat.endpoint_id))
     pill = it.pill
     told = None if cursor.fold is None else cursor.fold.pill
     notices = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connections
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from hermes import env
 from sessions_app import intake
@@ -87,18 +87,33 @@ def supervisor(transactional_db, product_environment, product, tmp_path) -> Supe
     return _kept(Supervisor, product, product_environment, tmp_path)
 
 
+@pytest.fixture(scope="package")
+def playwright() -> Iterator[Playwright]:
+    """The driver of browsers, for all of these tests."""
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as found:
+        # Its loop runs in this thread, and the tests look at rows between its steps.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        yield found
+        connections.close_all()  # of this thread while a loop runs in it
+
+
+@pytest.fixture(scope="package")
+def started(playwright: Playwright) -> Iterator[list[Browser]]:
+    """The browser that tests share; each has windows of its own."""
+    found: list[Browser] = []
+    yield found
+    for each in found:
+        each.close()
+
+
 @pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+def browser(playwright: Playwright, started: list[Browser]) -> Browser:
     """Debian's chromium; a machine without it cannot run these tests, and is told so."""
     if not CHROMIUM.exists():
         pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium fonts-dejavu-core")
-    # Playwright's loop runs in this thread, and the tests look at rows between its steps.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield found
-        found.close()
-        connections.close_all()  # of this thread while a loop runs in it
+    if not started or not started[-1].is_connected():
+        started.append(playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS))
+    return started[-1]
 
 
 class Tab:

@@ -17,6 +17,7 @@ RAW_SQL = {
     "hermes/lib/viewers.py": "the logins of all open sockets in one query",
     "hermes/management/commands/doctor.py": "asks the server for its version",
     "hermes/management/servers/postgres.py": "makes role and database",
+    "hermes/pool.py": "the check of a connection, as its library does it",
     "hermes/web/numbers.py": "the numbers of all open sockets in one query",
     "hermes/web/probes.py": "a sign of life",
     "hermes/web/reading.py": "one snapshot for several reads",

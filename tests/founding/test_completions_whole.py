@@ -221,11 +221,13 @@ def test_t7_connections_that_the_server_ends(product, state, scripted):
     assert len(facts.told(state.chat)) == 1
 
 
-def test_t8_a_chat_that_is_gone(product, state, scripted):
-    ask(state, scripted, job(state, product, "sleep 2; echo done"))
+def test_t8_a_chat_that_is_gone(product, state, scripted, tmp_path):
+    gate = tmp_path / "go"
+    ask(state, scripted, job(state, product, f"until [ -e {gate} ]; do sleep 0.1; done; echo done"))
     # The process outlives the deletion for once: the row of its chat is gone before its end.
     product.supervisor.stop()
     facts.purge(state)
+    gate.touch()
     product.supervisor.start()
     event = settled(state)
 
