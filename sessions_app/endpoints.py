@@ -67,7 +67,7 @@ def summary_endpoint(chosen_id: int | None) -> ModelEndpoint | None:
 
 
 def load() -> type[OpenAIChatModel]:
-    """The adapter's class. Its SDK is a third of a process's start, and only workers need it."""
+    """The adapter's class. Its SDK is a third of a process's start, and few processes need it."""
     from hermes.lib.chat_openai import OpenAIChatModel
 
     return OpenAIChatModel

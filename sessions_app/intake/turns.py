@@ -12,9 +12,9 @@ from django.db.models import Min, QuerySet
 from hermes.lib import tokens
 from hermes.lib.db import DbNow, retrying
 from hermes.lib.hints import enqueue_on_commit
-from sessions_app import domain, tasks, transcript
+from sessions_app import domain, endpoints, tasks, transcript
 from sessions_app.domain import Code, Refused, TurnSource, TurnStatus
-from sessions_app.models import Chat, ModelEndpoint, Session, Turn
+from sessions_app.models import Chat, Session, Turn
 
 from . import owned
 
@@ -124,8 +124,7 @@ def check_fits(chat: Chat, text: str) -> None:
     """Refuse a message that alone would not fit into the model's window."""
     if len(text) < 2_000:  # fits into the smallest window that an endpoint may have
         return
-    endpoint = chat.endpoint or ModelEndpoint.objects.usable("chat").first()
-    window = endpoint.window if endpoint is not None else 128_000
+    window = endpoints.window_for(chat.endpoint_id)
     fixed = tokens.estimate(settings.HERMES_SYSTEM_PROMPT)
     room = domain.budget(domain.estimated_window(window), fixed)
     needed = tokens.estimate(text)

@@ -9,6 +9,10 @@ import pytest
 
 from hermes import env
 from sessions_app import endpoints, intake
+from sessions_app.domain import Refused
+from sessions_app.intake.turns import check_fits
+from sessions_app.models import ModelEndpoint
+from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,6 +45,20 @@ def test_a_window_is_known_without_the_model():
     best, other = endpoint(9_000, 9), endpoint(5_000, 5)
     for chosen in (None, best.pk, other.pk, 0):
         assert endpoints.window_for(chosen) == endpoints.model_for(chosen).window
+
+
+def test_a_message_has_to_fit_into_what_answers_not_into_what_was_chosen():
+    """The endpoint that a chat has chosen is switched off; a smaller one answers."""
+    chosen, _small = endpoint(100_000, 9), endpoint(5_000, 5)
+    chat = factories.chat()
+    chat.endpoint = chosen
+    chat.save()
+    text = "word " * 8_000
+    check_fits(chat, text)
+    ModelEndpoint.objects.filter(pk=chosen.pk).update(is_enabled=False)
+    with pytest.raises(Refused) as refused:
+        check_fits(chat, text)
+    assert refused.value.code == "too_long"
 
 
 @pytest.mark.process
