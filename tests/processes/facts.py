@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
+from django.db import transaction
 
 from hermes.lib.db import db_now
 from processes_app import intake, runner
@@ -139,9 +140,10 @@ def end_idle(state: State) -> None:
 
 
 def purge(state: State) -> None:
-    """Delete the chat for good."""
-    chats.delete_chat(**state.who)
-    chats.purge(state.chat.pk)
+    """Delete the chat for good, at once: nobody sees it deleted and not gone yet."""
+    with transaction.atomic():
+        chats.delete_chat(**state.who)
+        chats.purge(state.chat.pk)
 
 
 def run_turns(state: State) -> None:
