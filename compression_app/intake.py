@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Exists, Max, OuterRef
 
-from hermes.lib.db import db_now, retrying
+from hermes.lib.db import db_now, transacted
 from hermes.lib.hints import enqueue_on_commit
 from sessions_app import endpoints, transcript
 from sessions_app import intake as sessions
@@ -31,8 +30,7 @@ class Refusal:
     until: datetime | None = None
 
 
-@retrying
-@transaction.atomic
+@transacted
 def request_compaction(
     *,
     session_id: int,
@@ -202,8 +200,7 @@ def supersede(*, session_id: int) -> int:
 # --- Operators ----------------------------------------------------------------------------------
 
 
-@retrying
-@transaction.atomic
+@transacted
 def set_paused(*, scope: str, paused: bool, actor: str, reason: str = "") -> bool:
     """Pause or resume automatic compaction, everywhere or of one endpoint; False if it was so."""
     found = CompressionState.objects.select_for_update(no_key=True).filter(scope=scope).first()
@@ -215,8 +212,7 @@ def set_paused(*, scope: str, paused: bool, actor: str, reason: str = "") -> boo
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def cancel_for_operator(*, attempt_id: int, actor: str, reason: str) -> bool:
     """Cancel an attempt or preview; False if it has ended already."""
     attempt = CompactionAttempt.objects.select_related("session").get(pk=attempt_id)
@@ -235,8 +231,7 @@ def cancel_for_operator(*, attempt_id: int, actor: str, reason: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def clear_for_operator(*, session_id: int, actor: str, reason: str) -> int:
     """Clear the active cooldowns of a session; how many there were."""
     Session.objects.lock(session_id)
@@ -245,8 +240,7 @@ def clear_for_operator(*, session_id: int, actor: str, reason: str) -> int:
     return fence.clear_cooldowns(session_id, actor=actor, reason=reason)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def trigger_for_operator(
     *, session_id: int, actor: str, reason: str, clears: bool = False
 ) -> CompactionAttempt | Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -22,7 +23,7 @@ from hermes.lib.chat import (
     ReasoningDelta,
     TextDelta,
 )
-from hermes.lib.db import is_transient, released
+from hermes.lib.db import insist, released
 from hermes.lib.hints import push, session_group
 from hermes.lib.leases import Wake, Watch, watched
 from sessions_app import endpoints
@@ -104,18 +105,8 @@ def _room(model: ChatModel, attempt: CompactionAttempt) -> int:
 
 def _commit(claimed: Claimed, written: Written) -> fence.Verdict:
     """Hand over to the fence, until the deadline again where the database does not answer."""
-    until = time.monotonic() + settings.HERMES_COMPACTION_CEILING_SECONDS
-    pause = 0.25
-    while True:
-        try:
-            return fence.commit(claimed.lease, written)
-        except DatabaseError as error:
-            if not is_transient(error) or time.monotonic() + pause > until:
-                raise
-            logger.warning("commit not written yet", extra={"cause": str(error)})
-            with released():
-                time.sleep(pause)
-            pause = min(pause * 2, 3.0)
+    commit = functools.partial(fence.commit, claimed.lease, written)
+    return insist(commit, seconds=settings.HERMES_COMPACTION_CEILING_SECONDS, what="commit")
 
 
 def _think(

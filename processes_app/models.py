@@ -14,7 +14,7 @@ from typing import Final, Self
 from django.db import models
 from django.db.models import F, Q
 
-from hermes.lib.db import DbNow
+from hermes.lib.db import DbNow, locked
 from hermes.lib.transitions import MovedQuerySet
 
 from . import domain
@@ -47,7 +47,7 @@ class ProcessQuerySet(MovedQuerySet["ProcessRecord"]):
 
     def lock(self, pk: int) -> ProcessRecord:
         """The row, locked until the transaction ends and read after the lock was had."""
-        return self.select_for_update(no_key=True).get(pk=pk)
+        return locked(self.select_for_update(no_key=True), pk)
 
 
 class ProcessRecord(models.Model):

@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from sessions_app import intake as chats
 from sessions_app import transcript
 from sessions_app.domain import OPEN_TURN, TurnStatus
@@ -61,8 +60,7 @@ class Settled:
     placed: set[int] = field(default_factory=set)  # the events that this call has put into a turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def settle(address: str) -> Settled:
     """Judge every due completion of a chat's address.
 
@@ -341,8 +339,7 @@ def _mark_unread(chat: Chat) -> None:
 # --- Asked about one event or turn ----------------------------------------------------------------
 
 
-@retrying
-@transaction.atomic
+@transacted
 def is_wanted(turn_id: int, session_key: str) -> bool:
     """Whether everything that a claimed turn reports still belongs into its session.
 
@@ -375,8 +372,7 @@ def is_wanted(turn_id: int, session_key: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def take(process_id: int, *, turn_id: int, run: int, call_id: str) -> bool:
     """Note that a call of a running turn returns the result of an ended process.
 
@@ -400,8 +396,7 @@ def _locked(event_id: int) -> CompletionEvent | None:
     return rows.filter(pk=event_id).select_related("process").first()
 
 
-@retrying
-@transaction.atomic
+@transacted
 def redeliver(event_id: int, *, actor: str, why: str) -> bool:
     """Have a dropped or quiet event judged again; False if it is neither."""
     event = _locked(event_id)
@@ -423,8 +418,7 @@ def redeliver(event_id: int, *, actor: str, why: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def show_quietly(event_id: int, *, actor: str, why: str) -> bool:
     """Show a pending or dropped event in its session without a turn.
 
@@ -453,8 +447,7 @@ def place_of(event: CompletionEvent) -> str | None:
     return found
 
 
-@retrying
-@transaction.atomic
+@transacted
 def discard(event_id: int, *, actor: str, why: str) -> bool:
     """Drop a pending or quiet event for an operator; False if it is neither."""
     event = _locked(event_id)

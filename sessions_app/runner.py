@@ -29,7 +29,7 @@ from hermes.lib.chat import (
     TextDelta,
     ToolCall,
 )
-from hermes.lib.db import db_now, is_transient, released
+from hermes.lib.db import db_now, insist, is_transient, released
 from hermes.lib.leases import Wake, Watch, watched
 
 from . import domain, endpoints, signals, transcript
@@ -398,15 +398,4 @@ def is_ready(turn_id: int) -> bool:
 
 def persist(write: Callable[[], bool]) -> bool:
     """Write an outcome, for a while again where the database does not answer; its own verdict."""
-    until = time.monotonic() + PERSIST_SECONDS
-    pause = 0.25
-    while True:
-        try:
-            return write()
-        except DatabaseError as error:
-            if not is_transient(error) or time.monotonic() + pause > until:
-                raise
-            logger.warning("outcome not written yet", extra={"cause": str(error)})
-            with released():
-                time.sleep(pause)
-            pause = min(pause * 2, 3.0)
+    return insist(write, seconds=PERSIST_SECONDS, what="outcome")

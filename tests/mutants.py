@@ -64,7 +64,7 @@ MUTANTS = (
         "M1",
         "seq, position and version are handed out without the session's lock",
         "sessions_app/models/base.py",
-        "return self.select_for_update(no_key=True).get(pk=pk)",
+        "return locked(self.select_for_update(no_key=True), pk)",
         "return self.get(pk=pk)",
         ("tests/races/test_appends.py::test_submit_and_start",),
     ),
@@ -269,6 +269,14 @@ MUTANTS = (
         'Turn.objects.filter(session_id=session_id).exclude(status="failed")'
         '.exclude(status="cancelled").exclude(status="interrupted").exclude(status="completed")',
         ("tests/benchmarks/test_smoke.py::test_no_length_makes_the_server_read_more",),
+    ),
+    Mutant(
+        "H12",
+        "a transaction whose COMMIT got no answer is run again without a question",
+        "hermes/lib/db.py",
+        "if sent is not None and sent.took_effect():",
+        "if False:",
+        ("tests/faults/test_crashes.py::test_a_result_is_stored_once",),
     ),
     Mutant(
         "M6",

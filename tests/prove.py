@@ -129,6 +129,7 @@ STEPS = (
 # What the suites print, and under which name the scoreboard keeps it.
 COUNTS = {
     "crash_points": re.compile(r"crash points passed(?: so far)?: (\d+)"),
+    "answers": re.compile(r"COMMITs without an answer(?: so far)?: (\d+)"),
     "interleavings": re.compile(r"interleavings explored(?: so far)?: (\d+)"),
     "mutants_killed": re.compile(r"mutants killed: (\d+) of \d+"),
     "mutants": re.compile(r"mutants killed: \d+ of (\d+)"),

@@ -111,6 +111,7 @@ def rendered(kept: dict[str, Any]) -> str:
     known = [
         ("turns through the product, byte-equal", "equal", "turns"),
         ("crash points passed", "crash_points", None),
+        ("COMMITs whose answer was lost", "answers", None),
         ("interleavings explored", "interleavings", None),
         ("SIGKILLs survived", "kills", None),
         ("seeded defects killed", "mutants_killed", "mutants"),

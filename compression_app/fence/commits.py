@@ -6,8 +6,6 @@ import logging
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from django.db import transaction
-
 from compression_app import domain
 from compression_app.domain import (
     AttemptStatus,
@@ -18,7 +16,7 @@ from compression_app.domain import (
 )
 from compression_app.models import CompactionAttempt
 from hermes.lib.chat import Usage
-from hermes.lib.db import db_now, retrying
+from hermes.lib.db import db_now, transacted
 from hermes.lib.leases import Lease
 from sessions_app import transcript
 from sessions_app.models import Session
@@ -42,8 +40,7 @@ class Written:
 Verdict: TypeAlias = Fenced | Commit | Refuse
 
 
-@retrying
-@transaction.atomic
+@transacted
 def commit(lease: Lease, written: Written) -> Verdict:
     """Publish a summary, or end the attempt with the reason why not; nothing else is possible.
 
@@ -133,8 +130,7 @@ def _keep_preview(session: Session, attempt: CompactionAttempt, draft: transcrip
     record(session, attempt, attempt.status, AttemptStatus.PREVIEW)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def apply_preview(attempt_id: int, session_id: int, draft: transcript.Draft) -> Verdict:
     """Adopt a previewed summary, as it is or as a person has changed it; the same checks hold."""
     session = Session.objects.lock(session_id)

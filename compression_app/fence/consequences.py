@@ -7,7 +7,6 @@ import random
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
 
 from compression_app import domain
 from compression_app.domain import (
@@ -17,7 +16,7 @@ from compression_app.domain import (
     Reason,
 )
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from sessions_app import domain as chats
 from sessions_app import transcript
 from sessions_app.models import Session, Summary
@@ -152,8 +151,7 @@ def _open_provider_breaker(endpoint_id: int | None, seconds: float) -> None:
         state.save(update_fields=["breaker_until"])
 
 
-@retrying
-@transaction.atomic
+@transacted
 def note_reading(session_id: int, reading: int, *, built_on_id: int) -> bool:
     """After a commit: whether the next reading is still above the mark that opened it.
 

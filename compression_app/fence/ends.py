@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from django.db import transaction
-
 from compression_app import domain
 from compression_app.domain import (
     AttemptStatus,
@@ -13,7 +11,7 @@ from compression_app.domain import (
 )
 from compression_app.models import CompactionAttempt
 from hermes.lib.chat import Usage
-from hermes.lib.db import retrying
+from hermes.lib.db import transacted
 from hermes.lib.leases import Lease
 from sessions_app import transcript
 from sessions_app.models import Session
@@ -23,8 +21,7 @@ from .consequences import close
 logger = logging.getLogger(__name__)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def fail(
     lease: Lease,
     reason: Reason,
@@ -48,8 +45,7 @@ def fail(
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def end(
     attempt_id: int,
     session_id: int,

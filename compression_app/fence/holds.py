@@ -6,7 +6,6 @@ import logging
 from enum import StrEnum
 
 from django.conf import settings
-from django.db import transaction
 
 from compression_app import domain
 from compression_app.domain import (
@@ -14,7 +13,7 @@ from compression_app.domain import (
     Reason,
 )
 from compression_app.models import CompactionAttempt
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from sessions_app import transcript
 from sessions_app.models import Session
 
@@ -24,8 +23,7 @@ from .rows import record
 logger = logging.getLogger(__name__)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def hold(attempt_id: int, turn_id: int, session_id: int) -> float:
     """Hold a turn for an attempt; seconds of the attempt's one budget that are left, or 0."""
     session = Session.objects.lock(session_id)
@@ -51,8 +49,7 @@ class Released(StrEnum):
     CANCELLED = "cancelled"  # it was not fenced
 
 
-@retrying
-@transaction.atomic
+@transacted
 def release(attempt_id: int, session_id: int) -> Released:
     """End the hold of an attempt whose budget is used up; a commit in flight is waited for.
 

@@ -8,14 +8,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import transaction
 
 from compression_app import domain
 from compression_app.domain import (
     AttemptStatus,
 )
 from compression_app.models import CompactionAttempt, CompressionState
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from hermes.lib.leases import Lease, Owner
 from sessions_app import transcript
 from sessions_app.models import Session
@@ -61,8 +60,7 @@ class Claimed:
     lease: Lease
 
 
-@retrying
-@transaction.atomic
+@transacted
 def claim(attempt_id: int, *, endpoint_id: int | None, model_name: str) -> Claimed | None:
     """Take a queued attempt, or None if it is not to be had or its endpoint is busy enough."""
     found = CompactionAttempt.objects.filter(pk=attempt_id).values_list("session", flat=True)

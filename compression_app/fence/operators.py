@@ -7,7 +7,7 @@ import logging
 from django.db import transaction
 
 from compression_app.models import CompressionState
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from sessions_app import transcript
 from sessions_app.models import Session
 
@@ -16,8 +16,7 @@ from .consequences import clear
 logger = logging.getLogger(__name__)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def clear_cooldowns(session_id: int, *, actor: str, reason: str) -> int:
     """Clear the active cooldowns of a session, for an operator with a reason; how many."""
     session = Session.objects.lock(session_id)

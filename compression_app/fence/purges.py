@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
 from compression_app.models import CompactionAttempt, CompressionState, Cooldown
-from hermes.lib.db import retrying
+from hermes.lib.db import transacted
 from sessions_app.models import Chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def purge(chat_id: int) -> bool:
     """Delete the rows of a deleted chat's sessions; False if it was brought back meanwhile.
 

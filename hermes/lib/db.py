@@ -1,24 +1,41 @@
-"""Database habits: no connection held while waiting, retries of whole transactions, its clock."""
+"""Database habits: no connection held while waiting, retries of whole transactions, its clock.
+
+A connection that is lost while a COMMIT waits for its answer leaves a transaction of which nobody
+here knows whether it took effect. To run it again would append twice, or lose a claim that was
+had; so its id is kept, and the server is asked what became of it (PostgreSQL manual,
+``pg_xact_status``).
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, models
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    models,
+    transaction,
+)
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=models.Model)
 
 TRIES: Final = 3
+UNDER_WAY_SECONDS: Final = 5.0  # for which a COMMIT that got no answer may still be under way
 # deadlock_detected, lock_not_available, serialization_failure, idle in transaction timeout,
 # admin shutdown, crash shutdown, cannot connect now
 TRANSIENT: Final = frozenset({"40P01", "55P03", "40001", "25P03", "57P01", "57P02", "57P03"})
@@ -62,12 +79,147 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and (state is None or state in TRANSIENT)
 
 
-def retrying(function: Callable[P, R]) -> Callable[P, R]:
-    """Run the transaction again, at most twice, on deadlock, lock timeout and lost connection.
+class TransactionId(models.Func):
+    """The id of the transaction that this statement belongs to; gives it one."""
 
-    Goes outside ``transaction.atomic``. Within a caller's transaction nothing is retried: that
-    transaction is already lost.
+    template = "pg_current_xact_id()::text"
+    output_field = models.TextField()
+
+
+_noted: Final = threading.local()
+
+
+def locked(rows: models.QuerySet[M], pk: int) -> M:
+    """One of these locking rows; the transaction's id is read on the way and noted.
+
+    Where nobody has noted it, :func:`transacted` asks for it in a statement of its own.
     """
+    found = rows.annotate(transaction_number=TransactionId()).get(pk=pk)
+    _noted.number = vars(found).pop("transaction_number")
+    return found
+
+
+class InDoubt(OperationalError):
+    """A COMMIT got no answer, and nobody could be asked since whether it took effect.
+
+    ``again`` asks, and runs the transaction only if it did not; it returns and raises what the
+    transaction does. To call the transaction itself again may do its work twice.
+    """
+
+    def __init__(self, message: str, again: Callable[[], Any]) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+@dataclass(frozen=True)
+class _Sent(Generic[R]):
+    """A transaction that was told to commit, and what it returns if it did."""
+
+    number: str | None  # None: it had written nothing
+    result: R
+
+    def took_effect(self) -> bool:
+        """Whether it did, as the server says; waits for one that is still under way."""
+        until = time.monotonic() + UNDER_WAY_SECONDS
+        while self.number is not None:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_xact_status(%s::xid8)", [self.number])
+                status = cursor.fetchone()[0]
+            if status != "in progress":
+                return bool(status == "committed")
+            if time.monotonic() > until:
+                raise OperationalError("the transaction is still under way")
+            with released():
+                time.sleep(0.05)
+        return False
+
+
+def _number() -> str | None:
+    """The id of the running transaction, or None if it has written nothing."""
+    noted: str | None = getattr(_noted, "number", None)
+    if noted is not None:
+        return noted
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id_if_assigned()::text")
+        number: str | None = cursor.fetchone()[0]
+    return number
+
+
+def _commit(call: Callable[[], R], sent: _Sent[R] | None = None) -> R:
+    for attempt in range(1, TRIES + 1):
+        try:
+            if sent is not None and sent.took_effect():
+                return sent.result
+            sent = None
+            _noted.number = None
+            with transaction.atomic():
+                result = call()
+                sent = _Sent(_number(), result)
+        except DatabaseError as error:
+            if not is_transient(error):
+                raise
+            if attempt == TRIES:
+                if sent is None:
+                    raise
+                raise InDoubt(str(error), functools.partial(_commit, call, sent)) from error
+            _pause(call, attempt, error)
+        else:
+            return result
+    raise AssertionError("unreachable")
+
+
+def _pause(call: Callable[..., object], attempt: int, error: DatabaseError) -> None:
+    """Let go of the connection and wait a moment before a next try."""
+    name = getattr(call, "func", call).__qualname__
+    logger.warning(
+        "transaction retried", extra={"call": name, "attempt": attempt, "cause": str(error)}
+    )
+    connection.close()
+    time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311 - jitter, no secret
+
+
+def transacted(function: Callable[P, R]) -> Callable[P, R]:
+    """Run in one transaction: again, at most twice, on deadlock, lock timeout, lost connection.
+
+    What was committed is never run again, also where the answer to COMMIT was lost: the server is
+    asked, and the result of the first run is returned (its hints are lost). Raises
+    :class:`InDoubt` where nobody could be asked. Within a caller's transaction nothing is
+    retried: that transaction is already lost.
+    """
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if connection.in_atomic_block:
+            with transaction.atomic():
+                return function(*args, **kwargs)
+        return _commit(functools.partial(function, *args, **kwargs))
+
+    return run
+
+
+def insist(call: Callable[[], R], *, seconds: float, what: str) -> R:
+    """Call what is :func:`transacted`, for so long again where the database does not answer.
+
+    Raises the last error once the time is up, and at once what no other try would change.
+    """
+    until = time.monotonic() + seconds
+    pause = 0.25
+    while True:
+        try:
+            return call()
+        except DatabaseError as error:
+            if not is_transient(error) or time.monotonic() + pause > until:
+                raise
+            if isinstance(error, InDoubt):
+                call = error.again
+            logger.warning("%s not written yet", what, extra={"cause": str(error)})
+            with released():
+                time.sleep(pause)
+            pause = min(pause * 2, 3.0)
+
+
+def retrying(function: Callable[P, R]) -> Callable[P, R]:
+    """Run what only reads again, at most twice, on the errors that :func:`transacted` names."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,12 +230,7 @@ def retrying(function: Callable[P, R]) -> Callable[P, R]:
             except DatabaseError as error:
                 if inner or attempt == TRIES or not is_transient(error):
                     raise
-                logger.warning(
-                    "transaction retried",
-                    extra={"call": function.__qualname__, "attempt": attempt, "cause": str(error)},
-                )
-                connection.close()
-                time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311 - jitter, no secret
+                _pause(function, attempt, error)
         raise AssertionError("unreachable")
 
     return run

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from hermes.lib.hints import chat_group, enqueue_on_commit, push_on_commit
 from processes_app import domain, tasks
 from processes_app.domain import Answer, ApprovalStatus
@@ -19,8 +19,7 @@ from sessions_app.intake import record_operation
 from sessions_app.models import Chat, History, Session, Turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def ask(
     turn: TurnFacts,
     call_id: str,
@@ -91,8 +90,7 @@ def open_approvals(chat_key: str) -> QuerySet[Approval]:
     return Approval.objects.filter(wanted, status=ApprovalStatus.PENDING)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def answer(*, approval_id: int, owner_id: int, said: Answer, actor: str = "") -> bool:
     """Answer an open approval of one's own; one answer wins. False if it is not open any more."""
     approval = (
@@ -122,8 +120,7 @@ def answer(*, approval_id: int, owner_id: int, said: Answer, actor: str = "") ->
     return landed
 
 
-@retrying
-@transaction.atomic
+@transacted
 def expire(*, approval_id: int) -> bool:
     """Close an approval whose time is up or whose turn waits no more; False if it was answered."""
     approval = Approval.objects.select_for_update(no_key=True).filter(pk=approval_id).first()
@@ -142,8 +139,7 @@ def revoke(*, approval_id: int, owner_id: int, actor: str = "") -> bool:
     return _revoke(Approval.objects.filter(pk=approval_id, owner_id_meant=owner_id), actor)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def revoke_for_operator(*, approval_id: int, actor: str, reason: str) -> bool:
     """Take somebody's Always back; False if there is none."""
     if not _revoke(Approval.objects.filter(pk=approval_id), actor):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from hermes.lib.db import db_now, retrying
+from hermes.lib.db import db_now, transacted
 from hermes.lib.hints import enqueue_on_commit
 from hermes.lib.redaction import live
 from processes_app import domain, tasks
@@ -25,8 +24,7 @@ def follow_delegation(*, session_id: int) -> bool:
     return delegated.exists() and _follow(session_id)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def _follow(session_id: int) -> bool:
     child = Session.objects.lock(session_id)
     chat = Chat.objects.get(pk=child.chat_id)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
-from hermes.lib.db import retrying
+from hermes.lib.db import transacted
 from hermes.lib.hints import enqueue, enqueue_on_commit
 from processes_app import tasks, verdicts
 from processes_app.models import UNSETTLED, CompletionEvent
@@ -36,8 +34,7 @@ def settle_held(*, session_id: int) -> int:
     return 0 if key is None else settle_soon(session_key=key)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def redeliver(*, event_id: int, actor: str, why: str) -> bool:
     """Have a dropped or quiet event judged again, for an operator; False if it is neither."""
     if not verdicts.redeliver(event_id, actor=actor, why=why):
@@ -49,8 +46,7 @@ def redeliver(*, event_id: int, actor: str, why: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def show_quietly(*, event_id: int, actor: str, why: str) -> bool:
     """Show a pending or dropped event without a turn, for an operator; False if it cannot be."""
     if not verdicts.show_quietly(event_id, actor=actor, why=why):
@@ -59,8 +55,7 @@ def show_quietly(*, event_id: int, actor: str, why: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def discard(*, event_id: int, actor: str, why: str) -> bool:
     """Drop a pending or quiet event, for an operator; False if it is neither."""
     if not verdicts.discard(event_id, actor=actor, why=why):

@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import QuerySet
 
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from hermes.lib.hints import chat_group, enqueue_on_commit, push_on_commit
 from processes_app import tasks, verdicts
 from processes_app.domain import EventKind, KillBy, ProcessReason, ProcessStatus
@@ -57,8 +57,7 @@ class Refusal(StrEnum):
     NOT_ALLOWED = "not_allowed"
 
 
-@retrying
-@transaction.atomic
+@transacted
 def start_process(turn: TurnFacts, call_id: str, ask: Ask) -> Started | Refusal:
     """Write the row of a process, once per call of a tool; a supervisor starts its child.
 
@@ -116,8 +115,7 @@ def may_start(owner_id: int) -> bool:
     return owner is not None and owner.has_perm("processes_app.start_process")
 
 
-@retrying
-@transaction.atomic
+@transacted
 def claim(process_id: int, *, host: str, boot_id: str, sandbox: str) -> bool:
     """Give a new process to the supervisor of a host; False if another has it."""
     return ProcessRecord.objects.amend(
@@ -130,8 +128,7 @@ def claim(process_id: int, *, host: str, boot_id: str, sandbox: str) -> bool:
     )
 
 
-@retrying
-@transaction.atomic
+@transacted
 def record_start(process_id: int, *, pid: int, pid_start: str, started_at: datetime) -> bool:
     """The child is there, and this is who it is; False if the row has moved on."""
     process = ProcessRecord.objects.lock(process_id)
@@ -159,8 +156,7 @@ class End:
     detail: str = ""
 
 
-@retrying
-@transaction.atomic
+@transacted
 def record_end(process_id: int, end: End) -> bool:
     """Write how a process ended together with the news of it; False if somebody has already.
 
@@ -207,8 +203,7 @@ def record_end(process_id: int, end: End) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def ask_kill(process_id: int, *, by: KillBy, actor: str = "") -> bool:
     """Ask the supervisor to end a process; False if it has ended, or somebody has asked before.
 
@@ -227,8 +222,7 @@ def ask_kill(process_id: int, *, by: KillBy, actor: str = "") -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def kill_for_operator(*, process_id: int, actor: str, reason: str) -> bool:
     """Ask for the end of somebody's process; False if it has ended, or that was asked before."""
     if not ask_kill(process_id, by=KillBy.OPERATOR, actor=actor):
@@ -237,8 +231,7 @@ def kill_for_operator(*, process_id: int, actor: str, reason: str) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def note_kill_failed(process_id: int) -> bool:
     """Something of a process survived its kill: it stays listed, and says so."""
     process = ProcessRecord.objects.lock(process_id)
@@ -313,8 +306,7 @@ def purge(address: str) -> int:
     return found
 
 
-@retrying
-@transaction.atomic
+@transacted
 def send_input(process_id: int, *, call_id: str, text: str) -> bool:
     """Queue what is to be typed into a process's terminal, once per call; False if it ended."""
     process = ProcessRecord.objects.lock(process_id)
@@ -337,8 +329,7 @@ def mark_sent(input_id: int) -> bool:
     return ProcessInput.objects.filter(pk=input_id, sent_at=None).update(sent_at=DbNow()) == 1
 
 
-@retrying
-@transaction.atomic
+@transacted
 def import_running(
     *, uid: str, started_at: datetime, next_check_at: datetime | None, **columns: Any
 ) -> bool:

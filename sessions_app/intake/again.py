@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
-from hermes.lib.db import retrying
+from hermes.lib.db import transacted
 from sessions_app import domain, transcript
 from sessions_app.domain import Code, MessageKind, MessageRole, Refused, RewindReason, TurnSource
 from sessions_app.models import Chat, Message, Session, Turn
@@ -51,8 +49,7 @@ def _known(chat: Chat, client_turn_id: str | None, asked: str) -> Turn | None:
     return known
 
 
-@retrying
-@transaction.atomic
+@transacted
 def regenerate(
     *,
     chat_id: int,
@@ -84,8 +81,7 @@ def regenerate(
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def continue_turn(
     *,
     chat_id: int,
@@ -116,8 +112,7 @@ def continue_turn(
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def edit_message(
     *, chat_id: int, user_id: int, turn_id: int, client_turn_id: str, text: str, actor: str = ""
 ) -> Turn:
@@ -150,8 +145,7 @@ def edit_message(
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def rewind_to(
     *, chat_id: int, user_id: int, turn_id: int | None = None, actor: str = ""
 ) -> tuple[int, str]:
@@ -170,8 +164,7 @@ def rewind_to(
     return made, said.text if said.kind == MessageKind.TEXT else ""
 
 
-@retrying
-@transaction.atomic
+@transacted
 def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -> None:
     """Put what a rewind took out into the context again, in the place of what stands there now."""
     _chat, session = _lock(chat_id, user_id)
@@ -181,8 +174,7 @@ def bring_back(*, chat_id: int, user_id: int, rewind_id: int, actor: str = "") -
     transcript.publish(session)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def undo_summary(
     *,
     chat_id: int,

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Count, Sum
 
-from hermes.lib.db import DbNow, db_now, retrying
+from hermes.lib.db import DbNow, db_now, transacted
 from sessions_app import domain, signals, transcript
 from sessions_app.domain import BegunBy, Code, EndReason, Refused
 from sessions_app.models import (
@@ -27,8 +27,7 @@ from sessions_app.models import (
 from . import owned
 
 
-@retrying
-@transaction.atomic
+@transacted
 def open_chat(*, user_id: int) -> Chat:
     """A chat of this person that nothing was sent to yet: the one there is, or a new one."""
     unused = Chat.objects.of(user_id).filter(begun_at=None, archived_at=None, current=None)
@@ -45,8 +44,7 @@ def create_chat(*, user_id: int, key: str | None = None, title: str = "") -> Cha
     return chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def new_session(*, chat_id: int, user_id: int, client_id: str, actor: str = "") -> dict[str, Any]:
     """End the open session and begin a fresh one, once per client id (``/new``).
 
@@ -100,8 +98,7 @@ def end_session(session: Session, reason: EndReason, *, actor: str = "") -> list
     return drafts
 
 
-@retrying
-@transaction.atomic
+@transacted
 def rename(*, chat_id: int, user_id: int, title: str) -> Chat:
     """Give a chat a name that nothing replaces."""
     chat = owned.lock_chat(chat_id, user_id)
@@ -113,8 +110,7 @@ def rename(*, chat_id: int, user_id: int, title: str) -> Chat:
     return chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def set_pinned(*, chat_id: int, user_id: int, pinned: bool) -> Chat:
     """Keep a chat at the top of the sidebar, or not."""
     chat = owned.lock_chat(chat_id, user_id)
@@ -123,8 +119,7 @@ def set_pinned(*, chat_id: int, user_id: int, pinned: bool) -> Chat:
     return chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def set_archived(*, chat_id: int, user_id: int, archived: bool) -> Chat:
     """Put a chat aside, or back; nothing in it changes."""
     chat = owned.lock_chat(chat_id, user_id)
@@ -133,8 +128,7 @@ def set_archived(*, chat_id: int, user_id: int, archived: bool) -> Chat:
     return chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def choose_endpoint(*, chat_id: int, user_id: int, endpoint_id: int | None) -> Chat:
     """Answer this chat with another model, from the next turn on."""
     chat = owned.lock_chat(chat_id, user_id)
@@ -151,8 +145,7 @@ def _add_drafts(chat: Chat, drafts: list[str]) -> None:
     chat.draft = "\n\n".join([chat.draft, *drafts] if chat.draft else drafts)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def delete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
     """End and hide a chat; it can be brought back for 30 days, and waiting messages as drafts."""
     chat = owned.lock_chat(chat_id, user_id)
@@ -163,8 +156,7 @@ def delete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
     return chat
 
 
-@retrying
-@transaction.atomic
+@transacted
 def undelete_chat(*, chat_id: int, user_id: int, actor: str = "") -> Chat:
     """Bring a deleted chat back; the session that the deletion ended goes on."""
     found = Chat.objects.filter(owner_id=user_id, is_hidden=False, deleted_at__isnull=False)
@@ -190,8 +182,7 @@ def mark_read(*, chat_id: int, user_id: int, session_id: int, seq: int) -> bool:
     return behind.update(read_session_id=session_id, read_seq=seq, touched_at=DbNow()) == 1
 
 
-@retrying
-@transaction.atomic
+@transacted
 def branch(
     *, chat_id: int, user_id: int, client_id: str, seq: int, session_id: int
 ) -> dict[str, Any]:
@@ -251,8 +242,7 @@ def _copy_rows(source: Session, target: Session, through: int) -> None:
     target.live_count, target.live_tokens = total["count"], total["tokens"] or 0
 
 
-@retrying
-@transaction.atomic
+@transacted
 def end_idle(*, session_id: int, chat_id: int, hours: float) -> bool:
     """End a session for the system if it is still idle; its chat stays routable."""
     Chat.objects.lock(chat_id)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from sessions_app import domain, transcript
 from sessions_app.domain import BegunBy, Code, EndReason, Refused, TurnSource
 from sessions_app.models import Chat, Session, Turn
@@ -55,8 +53,7 @@ def queue_completion_turn(session: Session, *, text: str, key: str) -> Turn:
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def delegate(*, by_session_id: int, key: str, goal: str, turn_id: int, run: int) -> Turn:
     """Give a goal to an agent in a hidden chat of its own, once per key; return its turn.
 
@@ -102,8 +99,7 @@ def end_delegated(*, by_key: str) -> int:
     return len(ended)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def _end_delegated(chat_id: int) -> bool:
     chat = Chat.objects.lock(chat_id)
     session = None if chat.current_id is None else Session.objects.lock(chat.current_id)

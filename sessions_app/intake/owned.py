@@ -6,9 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db import transaction
-
-from hermes.lib.db import retrying
+from hermes.lib.db import transacted
 from sessions_app import domain, transcript
 from sessions_app.domain import BegunBy, Code, EndReason, Refused, TurnStatus
 from sessions_app.models import Chat, ClientRequest, Session, Turn
@@ -112,8 +110,7 @@ def once(
     return reply
 
 
-@retrying
-@transaction.atomic
+@transacted
 def act_once(
     *,
     chat_id: int,

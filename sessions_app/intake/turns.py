@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Min, QuerySet
 
 from hermes.lib import tokens
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from hermes.lib.hints import enqueue_on_commit
 from sessions_app import domain, endpoints, tasks, transcript
 from sessions_app.domain import Code, Refused, TurnSource, TurnStatus
@@ -27,8 +27,7 @@ class Accepted:
     is_new: bool
 
 
-@retrying
-@transaction.atomic
+@transacted
 def accept_turn(*, chat_id: int, user_id: int, client_turn_id: str, text: str) -> Accepted:
     """Queue what a person said, once per client id; it becomes a message when its turn starts."""
     text = domain.storable(text)
@@ -154,8 +153,7 @@ def _touch_chat(chat: Chat, text: str) -> None:
         chat.save(update_fields=fields)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def stop_turn(*, chat_id: int, user_id: int, actor: str = "") -> Turn | None:
     """Ask the turn that is underway in a chat to stop; return it, or None if none is.
 
@@ -206,8 +204,7 @@ def _lock_queued(chat_id: int, user_id: int, turn_id: int) -> tuple[Session, Tur
     return session, turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def edit_queued(*, chat_id: int, user_id: int, turn_id: int, text: str) -> Turn:
     """Change the text of a message that waits."""
     text = domain.storable(text)
@@ -221,8 +218,7 @@ def edit_queued(*, chat_id: int, user_id: int, turn_id: int, text: str) -> Turn:
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def delete_queued(*, chat_id: int, user_id: int, turn_id: int, actor: str = "") -> Turn:
     """Take back a message that waits."""
     session, turn = _lock_queued(chat_id, user_id, turn_id)
@@ -231,8 +227,7 @@ def delete_queued(*, chat_id: int, user_id: int, turn_id: int, actor: str = "") 
     return turn
 
 
-@retrying
-@transaction.atomic
+@transacted
 def promote(*, chat_id: int, user_id: int, turn_id: int, actor: str = "") -> Turn | None:
     """Move a waiting message to the front and ask the running turn to stop; return that turn."""
     session, turn = _lock_queued(chat_id, user_id, turn_id)

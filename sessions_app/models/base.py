@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from django.db import models
 
+from hermes.lib.db import locked
 from sessions_app import domain
 
 OPEN_TURN: Final = sorted(domain.OPEN_TURN)
@@ -26,4 +27,4 @@ class LockingQuerySet(models.QuerySet[M]):
 
     def lock(self, pk: int) -> M:
         """The row, locked until the transaction ends and read after the lock was had."""
-        return self.select_for_update(no_key=True).get(pk=pk)
+        return locked(self.select_for_update(no_key=True), pk)

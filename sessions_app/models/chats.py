@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from hermes.lib.db import DbNow
+from hermes.lib.db import DbNow, locked
 from sessions_app import domain
 from sessions_app.domain import EndReason
 
@@ -96,7 +96,7 @@ class SessionQuerySet(LockingQuerySet["Session"]):
     def lock_with_summary(self, pk: int) -> Session:
         """The session, locked, with its summary, which is not."""
         rows = self.select_related("summary").select_for_update(no_key=True, of=("self",))
-        found = rows.get(pk=pk)
+        found = locked(rows, pk)
         if found.summary_id is not None and found.summary is None:
             # Who held the lock has changed it: PostgreSQL reads the locked row again, and joins it
             # with the summary that it had before.

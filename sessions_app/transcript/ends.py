@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from sessions_app import domain, signals
 from sessions_app.domain import MessageRole, TurnSource, TurnStatus
 from sessions_app.models import Message, Session, Turn, TurnChunk
@@ -26,8 +26,7 @@ STOPPED = "stopped"
 INTERRUPTED_RESULT = "interrupted: the turn ended before this tool had a result"
 
 
-@retrying
-@transaction.atomic
+@transacted
 def end(
     claimed: Claimed,
     to: TurnStatus,
@@ -52,8 +51,7 @@ def end(
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def end_unheld(
     turn_id: int,
     to: TurnStatus,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Case, F, Value, When
 
 from hermes.lib import tokens
 from hermes.lib.chat import ToolCall, Usage
-from hermes.lib.db import DbNow, retrying
+from hermes.lib.db import DbNow, transacted
 from hermes.lib.leases import Lease, Owner
 from sessions_app import domain
 from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
@@ -78,8 +78,7 @@ def context_tokens(session: Session) -> int:
     return max(0, session.reading_tokens + session.live_tokens - session.reading_live)
 
 
-@retrying
-@transaction.atomic
+@transacted
 def claim(session_id: int) -> Claimed | None:
     """Take the next queued turn of a session, or None if one runs or waits, or none is queued."""
     session = Session.objects.lock_with_summary(session_id)
@@ -119,8 +118,7 @@ def _held(claimed: Claimed) -> dict[str, Any]:
     return {"fence_token": claimed.lease.token}
 
 
-@retrying
-@transaction.atomic
+@transacted
 def start(claimed: Claimed) -> bool:
     """Begin a claimed turn: its input becomes a message. False: it is no longer ours, or cancelled.
 
@@ -257,8 +255,7 @@ def _take_reading(session: Session, step: Step) -> None:
         session.reading_summary_id = step.built_on_id
 
 
-@retrying
-@transaction.atomic
+@transacted
 def append_step(claimed: Claimed, step: Step) -> bool:
     """Commit an answer that asks for tools, before any of them runs; False if no longer ours."""
     turn = claimed.turn
@@ -299,8 +296,7 @@ def _with_ids_of_their_own(turn: Turn, calls: Sequence[ToolCall]) -> list[ToolCa
     return own
 
 
-@retrying
-@transaction.atomic
+@transacted
 def append_result(claimed: Claimed, call: ToolCall, result: domain.Done) -> bool:
     """Commit what a tool returned; False if no longer ours."""
     turn = claimed.turn
@@ -333,8 +329,7 @@ def append_tool_row(
     )
 
 
-@retrying
-@transaction.atomic
+@transacted
 def finish(claimed: Claimed, step: Step) -> bool:
     """Complete the turn with its answer; False if no longer ours, and then nothing is written."""
     turn = claimed.turn
@@ -362,8 +357,7 @@ def finish(claimed: Claimed, step: Step) -> bool:
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def wait(
     claimed: Claimed,
     wait: domain.Wait,
@@ -398,8 +392,7 @@ def wait(
     return True
 
 
-@retrying
-@transaction.atomic
+@transacted
 def resume(turn_id: int, key: str, *, session_id: int) -> bool:
     """Queue a waiting turn again, ahead of everything; False if it does not wait for ``key``."""
     session = Session.objects.lock(session_id)

@@ -164,3 +164,4 @@ def test_a_preview_is_adopted_whole_or_stays():
 def _print_the_count():
     yield
     print(f"\ncrash points passed so far: {crash.total.points}")
+    print(f"COMMITs without an answer so far: {crash.total.answers}")

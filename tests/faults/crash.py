@@ -2,10 +2,14 @@
 
 The parent then looks at what was committed, lets the product recover, and looks again. The loop
 ends where the child comes through. No code of the product takes part in it.
+
+After that each COMMIT in turn takes effect and its answer is lost with the connection: the child
+lives, and has to come through as if nothing had happened.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
@@ -13,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from django.db import connection, connections
+import psycopg
+from django.db import OperationalError, connection, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
 
 from hermes.lib import hints
@@ -22,6 +27,9 @@ from tests.states import State, violations
 T = TypeVar("T")
 
 DIED = 137
+CAME_THROUGH = 0
+EMPTY = 10  # came through, and returned nothing or False
+UNTOUCHED = 20
 # The small size takes each third point, in turn one before a statement and one behind another.
 EVERY = 1 if os.environ.get("HERMES_TEST_SIZE") == "full" else 3
 
@@ -31,6 +39,7 @@ class Count:
     """What a run of crash points came to."""
 
     points: int = 0
+    answers: int = 0  # of COMMITs, that were lost
 
 
 total = Count()
@@ -73,8 +82,34 @@ def _arm(die_at: int) -> Callable[[], int]:
     return lambda: seen
 
 
-def in_child(act: Callable[[], object], die_at: int) -> int:
-    """Run ``act`` in a forked child that dies at a point; return its exit code."""
+def _lose_answer(of: int) -> Callable[[], bool]:
+    """Let the COMMIT with this number take effect, and its answer be lost with the connection."""
+    seen = 0
+    commit = connection._commit
+
+    def lossy() -> None:
+        nonlocal seen
+        commit()
+        seen += 1
+        if seen == of + 1:
+            connection.connection.close()
+            try:
+                raise psycopg.OperationalError("server closed the connection unexpectedly")
+            except psycopg.OperationalError as cause:
+                raise OperationalError(str(cause)) from cause
+
+    connection._commit = lossy
+    return lambda: seen > of
+
+
+def in_child(
+    act: Callable[[], object], die_at: int | None = None, *, unanswered: int | None = None
+) -> int:
+    """Run ``act`` in a forked child that dies at a point, or loses one answer; its exit code.
+
+    That is CAME_THROUGH or EMPTY by what ``act`` returned, and UNTOUCHED more if the COMMIT whose
+    answer was to be lost did not come.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -83,9 +118,12 @@ def in_child(act: Callable[[], object], die_at: int) -> int:
         try:
             _fresh_connections()
             _without_hints()
-            _arm(die_at)
-            act()
-            code = 0
+            if die_at is not None:
+                _arm(die_at)
+            is_lost = None if unanswered is None else _lose_answer(unanswered)
+            code = CAME_THROUGH if act() else EMPTY
+            if is_lost is not None and not is_lost():
+                code += UNTOUCHED
         except BaseException:
             traceback.print_exc()
         finally:
@@ -109,12 +147,37 @@ def crash_everywhere(
     while True:
         state = setup()
         code = in_child(lambda: act(state), points)  # noqa: B023 - forked at once
-        assert code in {0, DIED}, f"the child failed by itself at point {points}"
+        assert code in {CAME_THROUGH, EMPTY, DIED}, f"the child failed by itself at point {points}"
+        came_through = code != DIED
         assert violations(state) == []
         recover(state)
         assert violations(state) == []
-        check(state, code == 0)
-        if code == 0:
-            return points
+        check(state, came_through)
+        if came_through:
+            break
         total.points += 1
         points += EVERY
+    _lose_each_answer(setup, act, recover=recover, check=check, expected=code)
+    return points
+
+
+def _lose_each_answer(
+    setup: Callable[[], State],
+    act: Callable[[State], object],
+    *,
+    recover: Callable[[State], object],
+    check: Callable[[State, bool], object],
+    expected: int,
+) -> None:
+    """Lose the answer of each COMMIT of ``act``, one a run: it comes through, and returns alike."""
+    for number in itertools.count():
+        state = setup()
+        code = in_child(lambda: act(state), unanswered=number)  # noqa: B023 - forked at once
+        if code == expected + UNTOUCHED:
+            return
+        assert code == expected, f"after COMMIT {number} without an answer"
+        total.answers += 1
+        assert violations(state) == []
+        recover(state)
+        assert violations(state) == []
+        check(state, True)

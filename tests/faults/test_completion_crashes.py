@@ -141,3 +141,4 @@ def test_a_kill_is_asked_once():
 def _print_the_count():
     yield
     print(f"\ncrash points passed: {crash.total.points}")
+    print(f"COMMITs without an answer: {crash.total.answers}")

@@ -238,3 +238,4 @@ def test_delete_ends_and_hides_together():
 def _print_the_count():
     yield
     print(f"\ncrash points passed: {crash.total.points}")
+    print(f"COMMITs without an answer: {crash.total.answers}")

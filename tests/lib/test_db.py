@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.contrib.auth.models import Group
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 
-from hermes.lib.db import db_now, is_transient, released, retrying
+from hermes.lib.db import (
+    InDoubt,
+    _Sent,
+    db_now,
+    insist,
+    is_transient,
+    released,
+    retrying,
+    transacted,
+)
 from hermes.pool import try_again
+from sessions_app.models import Session
+from tests import factories
 from tests.races.explorer import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,8 +48,7 @@ def test_inside_a_transaction_there_is_nothing_to_give_back():
 def test_a_lost_connection_is_tried_again():
     calls = []
 
-    @retrying
-    @transaction.atomic
+    @transacted
     def look():
         calls.append(1)
         if len(calls) == 1:
@@ -89,6 +103,148 @@ def test_within_a_transaction_of_the_caller_nothing_is_tried_again():
     with pytest.raises(OperationalError), transaction.atomic():
         fail()
     assert len(calls) == 1
+
+
+def lose(monkeypatch, *, before: bool = False) -> None:
+    """Lose the connection at the next COMMIT: before it is sent, or instead of its answer."""
+    commit = connection._commit
+
+    def lossy():
+        monkeypatch.undo()
+        if not before:
+            commit()
+        connection.connection.close()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(connection, "_commit", lossy)
+
+
+@transacted
+def write_a_row() -> int:
+    return Group.objects.create(name=f"group {Group.objects.count()}").pk
+
+
+@contextmanager
+def unreachable(times: int) -> Iterator[None]:
+    """A server that cannot be asked, so many times, what became of a transaction."""
+    asks, away = _Sent.took_effect, [OperationalError("away")] * times
+
+    def took_effect(sent):
+        if away:
+            raise away.pop()
+        return asks(sent)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Sent, "took_effect", took_effect)
+        yield
+
+
+def test_a_commit_without_an_answer_is_asked_after_and_not_run_again(monkeypatch):
+    lose(monkeypatch)
+
+    pk = write_a_row()
+
+    assert list(Group.objects.values_list("pk", flat=True)) == [pk]
+
+
+def test_a_commit_that_did_not_arrive_is_run_again(monkeypatch):
+    lose(monkeypatch, before=True)
+
+    pk = write_a_row()
+
+    assert list(Group.objects.values_list("pk", flat=True)) == [pk]
+
+
+def test_a_lock_notes_the_transaction_so_that_nobody_has_to_ask(django_assert_num_queries):
+    pk = factories.say(factories.chat(), "hello").session_id
+
+    @transacted
+    def work():
+        Session.objects.lock(pk)
+        Session.objects.lock_with_summary(pk)
+        Session.objects.filter(pk=pk).update(version=7)
+
+    with django_assert_num_queries(5):  # BEGIN and COMMIT with them
+        work()
+
+
+def test_a_commit_that_is_under_way_is_waited_for():
+    """Its backend may still be at work, while we have lost the connection."""
+    written, asked = threading.Event(), threading.Event()
+    numbers = []
+
+    def other():
+        with transaction.atomic():
+            Group.objects.create(name="slow")
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_current_xact_id()::text")
+                numbers.extend(cursor.fetchone())
+            written.set()
+            assert asked.wait(10)
+        connection.close()
+
+    def asks(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        asked.set()  # it was in progress at this look
+        return result
+
+    with ThreadPoolExecutor() as threads:
+        done = threads.submit(other)
+        assert written.wait(10)
+        with connection.execute_wrapper(asks):
+            assert _Sent(numbers[0], "result").took_effect()
+        done.result(10)
+
+
+def test_in_doubt_is_said_and_asked_later(monkeypatch):
+    runs = []
+
+    @transacted
+    def work():
+        runs.append(Group.objects.create(name="once").pk)
+        return runs[-1]
+
+    lose(monkeypatch)
+    with unreachable(2), pytest.raises(InDoubt) as doubt:
+        work()
+
+    assert doubt.value.again() == runs[0]
+    assert len(runs) == Group.objects.count() == 1
+
+
+def test_who_insists_asks_and_does_not_run_again(monkeypatch):
+    runs = []
+
+    @transacted
+    def work():
+        runs.append(Group.objects.create(name="once").pk)
+        return runs[-1]
+
+    lose(monkeypatch)
+    with unreachable(3):
+        assert insist(work, seconds=10, what="row") == runs[0]
+
+    assert len(runs) == Group.objects.count() == 1
+
+
+def test_what_is_refused_is_refused_at_once(monkeypatch):
+    """Also at COMMIT, where deferred constraints speak."""
+    runs = []
+
+    @transacted
+    def work():
+        runs.append(Group.objects.create(name="never").pk)
+
+    def refuse():
+        monkeypatch.undo()
+        raise IntegrityError("a deferred constraint")
+
+    monkeypatch.setattr(connection, "_commit", refuse)
+
+    with pytest.raises(IntegrityError):
+        work()
+    assert len(runs) == 1
+    assert not Group.objects.exists()
 
 
 def test_which_errors_pass():
