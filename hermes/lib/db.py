@@ -212,7 +212,7 @@ def insist(call: Callable[[], R], *, seconds: float, what: str) -> R:
                 raise
             if isinstance(error, InDoubt):
                 call = error.again
-            logger.warning("%s not written yet", what, extra={"cause": str(error)})
+            logger.warning("not written yet", extra={"what": what, "cause": str(error)})
             with released():
                 time.sleep(pause)
             pause = min(pause * 2, 3.0)
