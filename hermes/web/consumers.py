@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 COMMAND_SECONDS: Final = 12.0
 STOP_SECONDS: Final = 2.0  # which a worker has to end a turn by itself
+BEGIN_SECONDS: Final = 0.05  # which a worker has to begin a turn before its queue is shown
 
 
 class ChatSocket(Socket):
@@ -53,6 +54,7 @@ class ChatSocket(Socket):
         self._is_open = False
         self._is_stale = self._sidebar_moved = False
         self._hinted = 0  # a version of the session that is said to be there
+        self._queued = 0  # the version at which this socket has just queued a turn
         self._woken = asyncio.Event()
         self._stream: Stream | None = None
         self._thoughts: list[Frame] = []
@@ -102,6 +104,8 @@ class ChatSocket(Socket):
 
     def wake(self, *, rows: bool = False, sidebar: bool = False, version: int = 0) -> None:
         """Send what is new; with ``rows``, or while it is behind ``version``, read first."""
+        if 0 < version <= self._queued:
+            return  # of our own turn, which is shown as it begins
         self._is_stale = self._is_stale or rows
         self._hinted = max(self._hinted, version)
         self._sidebar_moved = self._sidebar_moved or sidebar
@@ -234,7 +238,19 @@ class ChatSocket(Socket):
             await self.tell(frame)
         if done.stopping is not None:
             self.hub.spawn(_carry_out_stop(done.stopping))
-        self.wake(rows=True)
+        if done.queued:
+            # A look now would cost the worker and us the time in which the turn begins; that
+            # moves the session once more, and both are told together.
+            self._queued = done.queued
+            asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._show_queued)
+        else:
+            self.wake(rows=True)
+
+    def _show_queued(self) -> None:
+        """Tell of a turn that has not begun at once: another one runs, or no worker is there."""
+        queued, self._queued = self._queued, 0
+        if self.cursor.version < queued:
+            self.wake(rows=True)
 
 
 async def _carry_out_stop(turn: Turn) -> None:

@@ -23,10 +23,14 @@ class SignedOut(Exception):
 
 @dataclass
 class Outcome:
-    """The answers to a command, and the turn that was asked to stop by it."""
+    """The answers to a command, and the turn that was asked to stop by it.
+
+    ``queued`` is the session's version that a new turn was queued at, 0 where none was.
+    """
 
     frames: list[Frame] = field(default_factory=list)
     stopping: Turn | None = None
+    queued: int = 0
 
 
 def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
@@ -104,7 +108,8 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
 
 def _accepted(turn: Turn, ref: str | None, key: str, *, known: bool = False) -> Outcome:
     told = {"turn": turn.pk, "status": str(turn.status), "known": known}
-    return Outcome([{"type": "turn.accepted", "ref": ref, "id": key, **told}])
+    answer = {"type": "turn.accepted", "ref": ref, "id": key, **told}
+    return Outcome([answer], queued=0 if known else turn.changed)
 
 
 def _told(reply: commands.Reply, ref: str | None) -> Outcome:

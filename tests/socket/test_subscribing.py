@@ -1,21 +1,67 @@
-"""A socket hears of what changes while it makes its first look: it subscribes before it reads."""
+"""When a socket reads: not before it subscribes, and not in the moment in which its turn begins."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
+from collections.abc import AsyncIterator
 
 import pytest
 from channels_redis.pubsub import RedisPubSubLoopLayer
 from django.conf import settings
 
 from hermes.web import consumers, poller, reading
-from sessions_app import intake
+from sessions_app import intake, transcript
+from tests import factories, states
 
 from .conftest import rows, someone
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.fault]
+
+
+class Seat:
+    """A socket without a server or a client, and what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[dict] = asyncio.Queue()
+        self.said: asyncio.Queue[dict] = asyncio.Queue()
+        self.told: list[dict] = []
+
+    def say(self, **frame: object) -> None:
+        self.said.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
+
+    async def until(self, kind: str) -> list[dict]:
+        """All frames so far, once one of this kind is there; or after 8 seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(8):
+                while kind not in [frame["type"] for frame in self.told]:
+                    message = await self.heard.get()
+                    if "text" in message:
+                        self.told.append(json.loads(message["text"]))
+        return self.told
+
+
+@contextlib.asynccontextmanager
+async def seated(chat, cookie) -> AsyncIterator[Seat]:
+    """A person's socket at a chat, which leaves afterwards, and the hub with it."""
+    seat = Seat()
+    scope = {
+        "type": "websocket",
+        "cookies": {settings.SESSION_COOKIE_NAME: cookie.partition("=")[2]},
+        "url_route": {"kwargs": {"uid": str(chat.uid)}},
+        "query_string": b"html=0",
+    }
+    seat.said.put_nowait({"type": "websocket.connect"})
+    socket = asyncio.create_task(consumers.ChatSocket()(scope, seat.said.get, seat.heard.put))
+    try:
+        yield seat
+    finally:
+        seat.said.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await socket
+        for task in list(poller.hub()._tasks):
+            task.cancel()
 
 
 async def never(_hub) -> None:
@@ -43,29 +89,72 @@ async def test_what_changes_during_the_first_look_is_told(monkeypatch):
     monkeypatch.setattr(RedisPubSubLoopLayer, "group_send", sent)
     monkeypatch.setattr(reading, "look", looked)
     monkeypatch.setattr(poller.Hub, "_clock", never)
-    heard: asyncio.Queue[dict] = asyncio.Queue()
-    said: asyncio.Queue[dict] = asyncio.Queue()
-    scope = {
-        "type": "websocket",
-        "cookies": {settings.SESSION_COOKIE_NAME: cookie.partition("=")[2]},
-        "url_route": {"kwargs": {"uid": str(chat.uid)}},
-        "query_string": b"html=0",
-    }
-    said.put_nowait({"type": "websocket.connect"})
-    socket = asyncio.create_task(consumers.ChatSocket()(scope, said.get, heard.put))
-    told = []
-    try:
-        async with asyncio.timeout(8):
-            while "chat.changed" not in [frame["type"] for frame in told]:
-                message = await heard.get()
-                if "text" in message:
-                    told.append(json.loads(message["text"]))
-    except TimeoutError:
-        pass
-    said.put_nowait({"type": "websocket.disconnect", "code": 1000})
-    await socket
-    for task in list(poller.hub()._tasks):
-        task.cancel()
+
+    async with seated(chat, cookie) as seat:
+        told = await seat.until("chat.changed")
+
     assert [frame["type"] for frame in told] == ["hello", "chat.changed"]
     assert told[0]["chat"]["title"] == ""
     assert told[1]["chat"]["title"] == "Renamed meanwhile"
+
+
+async def _ignored(*_args) -> None:
+    """In the place of a push, which may be lost."""
+
+
+async def test_a_turn_that_does_not_begin_is_shown_though_every_hint_is_lost(monkeypatch):
+    chat, cookie = await rows(someone)()
+    monkeypatch.setattr(RedisPubSubLoopLayer, "group_send", _ignored)
+    monkeypatch.setattr(poller.Hub, "_clock", never)
+
+    async with seated(chat, cookie) as seat:
+        await seat.until("hello")
+        seat.say(type="turn.submit", id="one", text="hello?")
+        told = await seat.until("session.changed")
+
+    kinds = [frame["type"] for frame in told]
+    assert kinds[1:] == ["turn.accepted", "session.changed"]
+
+
+def _begun(session: int) -> transcript.Claimed:
+    """The queued turn of a session, as a worker starts it."""
+    claimed = transcript.claim(session)
+    assert claimed is not None
+    assert transcript.start(claimed)
+    return claimed
+
+
+async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
+    """Its queueing and its start are told together: a look in between would hold up the start."""
+    chat, cookie = await rows(someone)()
+    # The first turn opens the session; who looks at another session reads everything anew.
+    session = (await rows(factories.say)(chat, "before")).session_id
+    assert await rows(transcript.finish)(await rows(_begun)(session), states.answer("yes?"))
+    monkeypatch.setattr(poller.Hub, "_clock", never)
+    monkeypatch.setattr(consumers, "BEGIN_SECONDS", 60.0)
+    look, looks = reading.look, []
+    hint, hinted = poller.Hub.hint, asyncio.Event()
+
+    def looked(*args, **kwargs):
+        looks.append(seen := look(*args, **kwargs))
+        return seen
+
+    def told_of(hub, event):
+        hint(hub, event)
+        if event["type"] == "session.moved":
+            hinted.set()
+
+    monkeypatch.setattr(poller.Hub, "hint", told_of)
+    async with seated(chat, cookie) as seat:
+        await seat.until("hello")
+        monkeypatch.setattr(reading, "look", looked)
+        seat.say(type="turn.submit", id="one", text="hello?")
+        async with asyncio.timeout(5):
+            await hinted.wait()  # of the queueing
+        await asyncio.sleep(0)
+        await rows(_begun)(session)
+        told = await seat.until("turn.started")
+
+    kinds = [frame["type"] for frame in told]
+    assert kinds[1:] == ["turn.accepted", "turn.started"]
+    assert len(looks) == 1
