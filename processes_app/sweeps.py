@@ -69,7 +69,7 @@ def settle_due() -> int:
 
 
 def end_orphans() -> int:
-    """End what belongs to nobody any more: foreground commands of ended turns, deleted chats."""
+    """End what belongs to nobody: foreground commands of ended turns, all of deleted chats."""
     active = ProcessRecord.objects.active().filter(kill_asked_at=None)
     open_turns = Turn.objects.filter(status__in=sorted(OPEN_TURN))
     orphans = active.filter(is_foreground=True, turn_id_meant__isnull=False).exclude(
@@ -79,7 +79,7 @@ def end_orphans() -> int:
     deleted = Chat.objects.filter(deleted_at__isnull=False).values("key")
     gone = active.filter(origin_chat__in=deleted)
     ended += [intake.ask_kill(pk, by=KillBy.BOUNDARY) for pk in _first(gone)]
-    return sum(ended)
+    return sum(ended) + intake.end_left_behind(BATCH)
 
 
 def _first(rows: object) -> list[int]:

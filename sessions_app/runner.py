@@ -154,7 +154,7 @@ def _work(claimed: Claimed, watch: Watch, model: ChatModel) -> None:
             return
         if not persist(functools.partial(transcript.append_step, claimed, step)):
             return
-        claimed.turn.open_calls = len(step.calls)
+        claimed.take(step)
 
 
 # --- Model calls --------------------------------------------------------------------------------

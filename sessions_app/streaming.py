@@ -119,6 +119,8 @@ class Flusher:
                 elif landed is False:
                     self._on_lost()
                     return
+                else:
+                    number += 1  # it may stand there after all, then the next one overlaps it
             if text:
                 self._push("turn.delta", end, text)
                 end += len(text)

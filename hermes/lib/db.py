@@ -79,10 +79,16 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OperationalError) and (state is None or state in TRANSIENT)
 
 
-class TransactionId(models.Func):
-    """The id of the transaction that this statement belongs to; gives it one."""
+# After a crash a server hands out again the numbers whose transactions did not reach its log, and
+# loses its statistics: their age tells one life of a server from the next (PostgreSQL manual, "The
+# Cumulative Statistics System").
+LIFE: Final = "(SELECT coalesce(extract(epoch FROM stats_reset)::text, '') FROM pg_stat_bgwriter)"
 
-    template = "pg_current_xact_id()::text"
+
+class TransactionId(models.Func):
+    """The transaction that this statement belongs to, with the life of the server; gives it one."""
+
+    template = f"pg_current_xact_id()::text || '@' || {LIFE}"
     output_field = models.TextField()
 
 
@@ -94,8 +100,8 @@ def locked(rows: models.QuerySet[M], pk: int) -> M:
 
     Where nobody has noted it, :func:`transacted` asks for it in a statement of its own.
     """
-    found = rows.annotate(transaction_number=TransactionId()).get(pk=pk)
-    _noted.number = vars(found).pop("transaction_number")
+    found = rows.annotate(transaction_id_noted=TransactionId()).get(pk=pk)
+    _noted.id = vars(found).pop("transaction_id_noted")
     return found
 
 
@@ -111,64 +117,89 @@ class InDoubt(OperationalError):
         self.again = again
 
 
+class Unknowable(DatabaseError):
+    """A COMMIT got no answer, and the server cannot tell any more whether it took effect.
+
+    It has crashed since, or another one has taken over. Nothing is run again: what the rows say
+    now decides, by the next sweep or the next request.
+    """
+
+
 @dataclass(frozen=True)
 class _Sent(Generic[R]):
     """A transaction that was told to commit, and what it returns if it did."""
 
-    number: str | None  # None: it had written nothing
+    id: str | None  # its number, and the life of the server; None: it had written nothing
     result: R
 
     def took_effect(self) -> bool:
-        """Whether it did, as the server says; waits for one that is still under way."""
+        """Whether it did, as the server says; waits for one that is still under way.
+
+        Raises:
+            Unknowable: the number may be another transaction's by now.
+        """
+        if self.id is None:
+            return False
+        number, _, life = self.id.partition("@")
         until = time.monotonic() + UNDER_WAY_SECONDS
-        while self.number is not None:
+        while True:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_xact_status(%s::xid8)", [self.number])
+                cursor.execute(f"SELECT {LIFE}")
+                if cursor.fetchone()[0] != life:
+                    raise Unknowable("the server has crashed since, or is another one")
+                cursor.execute("SELECT pg_xact_status(%s::xid8)", [number])
                 status = cursor.fetchone()[0]
+            if status is None:
+                raise Unknowable("the server has forgotten the transaction")
             if status != "in progress":
                 return bool(status == "committed")
             if time.monotonic() > until:
                 raise OperationalError("the transaction is still under way")
             with released():
                 time.sleep(0.05)
-        return False
 
 
-def _number() -> str | None:
-    """The id of the running transaction, or None if it has written nothing."""
-    noted: str | None = getattr(_noted, "number", None)
+def _transaction_id() -> str | None:
+    """What :class:`TransactionId` says, or None if the transaction has written nothing."""
+    if connection.needs_rollback:
+        raise transaction.TransactionManagementError("nothing of this transaction will be kept")
+    noted: str | None = getattr(_noted, "id", None)
     if noted is not None:
         return noted
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_xact_id_if_assigned()::text")
-        number: str | None = cursor.fetchone()[0]
-    return number
+        cursor.execute(f"SELECT pg_current_xact_id_if_assigned()::text || '@' || {LIFE}")
+        found: str | None = cursor.fetchone()[0]
+    return found
 
 
 def _commit(call: Callable[[], R], sent: _Sent[R] | None = None) -> R:
-    for attempt in range(1, TRIES + 1):
+    """Run it until it has committed, at most so often; ask at most so often after each COMMIT."""
+    runs = asked = 0
+    while True:
         try:
-            if sent is not None and sent.took_effect():
-                return sent.result
-            sent = None
-            _noted.number = None
+            if sent is not None:
+                asked += 1
+                if sent.took_effect():
+                    return sent.result
+                sent = None
+                if runs == TRIES:
+                    raise OperationalError("the connection was lost before COMMIT arrived")
+            runs, asked = runs + 1, 0
+            _noted.id = None
             with transaction.atomic():
                 result = call()
-                sent = _Sent(_number(), result)
-        except DatabaseError as error:
-            if not is_transient(error):
+                sent = _Sent(_transaction_id(), result)
+        except (DatabaseError, InterfaceError) as error:
+            if not is_transient(error) or (sent is None and runs == TRIES):
                 raise
-            if attempt == TRIES:
-                if sent is None:
-                    raise
+            if sent is not None and asked == TRIES:
                 raise InDoubt(str(error), functools.partial(_commit, call, sent)) from error
-            _pause(call, attempt, error)
+            _pause(call, max(runs, asked), error)
         else:
             return result
-    raise AssertionError("unreachable")
 
 
-def _pause(call: Callable[..., object], attempt: int, error: DatabaseError) -> None:
+def _pause(call: Callable[..., object], attempt: int, error: Exception) -> None:
     """Let go of the connection and wait a moment before a next try."""
     name = getattr(call, "func", call).__qualname__
     logger.warning(
@@ -182,9 +213,14 @@ def transacted(function: Callable[P, R]) -> Callable[P, R]:
     """Run in one transaction: again, at most twice, on deadlock, lock timeout, lost connection.
 
     What was committed is never run again, also where the answer to COMMIT was lost: the server is
-    asked, and the result of the first run is returned (its hints are lost). Raises
-    :class:`InDoubt` where nobody could be asked. Within a caller's transaction nothing is
-    retried: that transaction is already lost.
+    asked, and the result of the first run is returned (its hints are lost). Within a caller's
+    transaction nothing is retried: that transaction is already lost.
+
+    The body may run more than once: it must not add to what its arguments hold.
+
+    Raises:
+        InDoubt: nobody could be asked.
+        Unknowable: the server that was told to commit is not there any more.
     """
 
     @functools.wraps(function)
@@ -207,7 +243,7 @@ def insist(call: Callable[[], R], *, seconds: float, what: str) -> R:
     while True:
         try:
             return call()
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             if not is_transient(error) or time.monotonic() + pause > until:
                 raise
             if isinstance(error, InDoubt):
@@ -227,7 +263,7 @@ def retrying(function: Callable[P, R]) -> Callable[P, R]:
             inner = connection.in_atomic_block
             try:
                 return function(*args, **kwargs)
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
                 if inner or attempt == TRIES or not is_transient(error):
                     raise
                 _pause(function, attempt, error)

@@ -104,10 +104,11 @@ def streamed_text(turn: Turn) -> str:
     pieces: list[str] = []
     at = turn.length
     for offset, text in chunks.values_list("offset", "text"):
-        if offset != at:  # a piece is missing: what comes after it cannot be placed
+        if offset > at:  # a piece is missing: what comes after it cannot be placed
             break
-        pieces.append(text)
-        at += len(text)
+        if offset + len(text) > at:  # else it was saved once more with what came after it
+            pieces.append(text[at - offset :])
+            at = offset + len(text)
     return "".join(pieces)
 
 

@@ -42,6 +42,12 @@ class Claimed:
     window: int = 0  # of the model that will answer; set by the runner
     has_begun: bool = False  # ``turn.session`` is as ``start`` has just left it
 
+    def take(self, step: Step) -> None:
+        """Keep in mind what a step that has landed has changed in the row."""
+        self.turn.length += len(step.text)
+        self.turn.model_calls += 1
+        self.turn.open_calls = len(step.calls)
+
     @property
     def facts(self) -> domain.TurnFacts:
         """What gates and tools may know."""
@@ -257,7 +263,10 @@ def _take_reading(session: Session, step: Step) -> None:
 
 @transacted
 def append_step(claimed: Claimed, step: Step) -> bool:
-    """Commit an answer that asks for tools, before any of them runs; False if no longer ours."""
+    """Commit an answer that asks for tools, before any of them runs; False if no longer ours.
+
+    Once it has landed, the caller lets ``claimed`` take it too: this body may run twice.
+    """
     turn = claimed.turn
     session = Session.objects.lock(turn.session_id)
     step = replace(step, calls=_with_ids_of_their_own(turn, step.calls))
@@ -274,8 +283,6 @@ def append_step(claimed: Claimed, step: Step) -> bool:
     rows.append(session, role=MessageRole.ASSISTANT, text=step.text, parts=_parts(step), turn=turn)
     _take_reading(session, step)
     rows.publish(session)
-    turn.length += len(step.text)
-    turn.model_calls += 1
     return True
 
 

@@ -3,8 +3,8 @@
 The parent then looks at what was committed, lets the product recover, and looks again. The loop
 ends where the child comes through. No code of the product takes part in it.
 
-After that each COMMIT in turn takes effect and its answer is lost with the connection: the child
-lives, and has to come through as if nothing had happened.
+After that the connection is lost at each COMMIT in turn, before it arrives and instead of its
+answer: the child lives, and has to come through as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import itertools
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ class Count:
     """What a run of crash points came to."""
 
     points: int = 0
-    answers: int = 0  # of COMMITs, that were lost
+    answers: int = 0  # connections that were lost at a COMMIT
 
 
 total = Count()
@@ -82,16 +83,21 @@ def _arm(die_at: int) -> Callable[[], int]:
     return lambda: seen
 
 
-def _lose_answer(of: int) -> Callable[[], bool]:
-    """Let the COMMIT with this number take effect, and its answer be lost with the connection."""
+@contextmanager
+def losing(*, number: int = 0, arrives: bool = True) -> Iterator[Callable[[], bool]]:
+    """Lose the connection at the COMMIT with this number, instead of its answer or before it.
+
+    Yields whether it came.
+    """
     seen = 0
     commit = connection._commit
 
     def lossy() -> None:
         nonlocal seen
-        commit()
         seen += 1
-        if seen == of + 1:
+        if arrives or seen != number + 1:
+            commit()
+        if seen == number + 1:
             connection.connection.close()
             try:
                 raise psycopg.OperationalError("server closed the connection unexpectedly")
@@ -99,16 +105,19 @@ def _lose_answer(of: int) -> Callable[[], bool]:
                 raise OperationalError(str(cause)) from cause
 
     connection._commit = lossy
-    return lambda: seen > of
+    try:
+        yield lambda: seen > number
+    finally:
+        del connection._commit
 
 
 def in_child(
-    act: Callable[[], object], die_at: int | None = None, *, unanswered: int | None = None
+    act: Callable[[], object], die_at: int | None = None, *, lost: tuple[int, bool] | None = None
 ) -> int:
-    """Run ``act`` in a forked child that dies at a point, or loses one answer; its exit code.
+    """Run ``act`` in a forked child that dies at a point, or loses one COMMIT; its exit code.
 
-    That is CAME_THROUGH or EMPTY by what ``act`` returned, and UNTOUCHED more if the COMMIT whose
-    answer was to be lost did not come.
+    That is CAME_THROUGH or EMPTY by what ``act`` returned, and UNTOUCHED more if the COMMIT that
+    was to be lost did not come.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -120,10 +129,13 @@ def in_child(
             _without_hints()
             if die_at is not None:
                 _arm(die_at)
-            is_lost = None if unanswered is None else _lose_answer(unanswered)
-            code = CAME_THROUGH if act() else EMPTY
-            if is_lost is not None and not is_lost():
-                code += UNTOUCHED
+            if lost is None:
+                code = CAME_THROUGH if act() else EMPTY
+            else:
+                number, arrives = lost
+                with losing(number=number, arrives=arrives) as is_lost:
+                    code = CAME_THROUGH if act() else EMPTY
+                    code += 0 if is_lost() else UNTOUCHED
         except BaseException:
             traceback.print_exc()
         finally:
@@ -157,11 +169,13 @@ def crash_everywhere(
             break
         total.points += 1
         points += EVERY
-    _lose_each_answer(setup, act, recover=recover, check=check, expected=code)
+    for arrives in (True, False):
+        _lose_each(arrives, setup, act, recover=recover, check=check, expected=code)
     return points
 
 
-def _lose_each_answer(
+def _lose_each(
+    arrives: bool,
     setup: Callable[[], State],
     act: Callable[[State], object],
     *,
@@ -169,13 +183,13 @@ def _lose_each_answer(
     check: Callable[[State, bool], object],
     expected: int,
 ) -> None:
-    """Lose the answer of each COMMIT of ``act``, one a run: it comes through, and returns alike."""
+    """Lose the connection at each COMMIT of ``act``, one a run: it comes through all the same."""
     for number in itertools.count():
         state = setup()
-        code = in_child(lambda: act(state), unanswered=number)  # noqa: B023 - forked at once
+        code = in_child(lambda: act(state), lost=(number, arrives))  # noqa: B023 - forked at once
         if code == expected + UNTOUCHED:
             return
-        assert code == expected, f"after COMMIT {number} without an answer"
+        assert code == expected, f"COMMIT {number}, {arrives=}"
         total.answers += 1
         assert violations(state) == []
         recover(state)

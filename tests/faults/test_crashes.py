@@ -114,6 +114,19 @@ def test_a_step_that_was_committed_is_answered_by_interrupted_results():
     )
 
 
+def test_a_step_that_was_run_twice_is_counted_once():
+    """What a worker keeps in mind follows the row: a COMMIT that did not arrive changes nothing."""
+    state = states.started()
+    step = states.answer("let me look", calls=(states.CALL,))
+    with crash.losing(arrives=False):
+        assert transcript.append_step(state.claimed, step)
+    state.claimed.take(step)
+
+    row, kept = state.again(), state.claimed.turn
+    assert (kept.length, kept.model_calls, kept.open_calls) == (11, 1, 1)
+    assert (row.length, row.model_calls, row.open_calls) == (11, 1, 1)
+
+
 def test_a_result_is_stored_once():
     def check(state: State, came_through: bool):
         assert Message.objects.filter(turn=state.turn, role="tool").count() == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from hermes.lib import hints
@@ -106,6 +106,15 @@ def test_text_above_a_gap_is_not_kept():
     assert states.violations(state) == []
 
 
+def test_a_piece_that_was_saved_twice_is_kept_once():
+    """Its first save landed without an answer, and it was saved again with what came after."""
+    state = states.running()
+    assert transcript.save_chunk(state.claimed.lease, 3, 7, "so good, and more")
+    states.end_leases(state)
+    assert state.rows()[-1] == ("assistant", "so far so good, and more")
+    assert states.violations(state) == []
+
+
 def test_open_calls_are_answered_when_the_turn_ends():
     state = states.calling()
     intake.new_session(**state.who, client_id="n")
@@ -188,6 +197,30 @@ def test_the_first_text_is_saved_before_it_is_shown(monkeypatch):
             assert flusher._thread.is_alive()
     assert happened == ["saved", "shown"]
     assert lost == []
+
+
+def test_what_is_streamed_after_a_save_without_an_answer_is_saved(monkeypatch):
+    state = states.started()
+    save, saves = transcript.save_chunk, []
+
+    def saved(*args):
+        landed = save(*args)
+        saves.append(args)
+        if len(saves) == 1:
+            raise OperationalError("the connection is gone")
+        return landed
+
+    monkeypatch.setattr(transcript, "save_chunk", saved)
+    monkeypatch.setattr(streaming, "SAVE_EVERY", 0.0)
+    lease, session = state.claimed.lease, state.turn.session_id
+    with streaming.Flusher(lease, session_id=session, offset=0, on_lost=lambda: None) as flusher:
+        for count, piece in enumerate(("one ", "two ", "three"), 1):
+            flusher.add(piece)
+            while len(saves) < count:
+                assert flusher._thread.is_alive()
+    states.end_leases(state)
+
+    assert state.rows()[-1] == ("assistant", "one two three")
 
 
 def test_a_commit_touches_no_message():

@@ -14,6 +14,8 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 
 from hermes.lib.db import (
     InDoubt,
+    TransactionId,
+    Unknowable,
     _Sent,
     db_now,
     insist,
@@ -25,6 +27,7 @@ from hermes.lib.db import (
 from hermes.pool import try_again
 from sessions_app.models import Session
 from tests import factories
+from tests.faults.crash import losing
 from tests.races.explorer import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,23 +108,14 @@ def test_within_a_transaction_of_the_caller_nothing_is_tried_again():
     assert len(calls) == 1
 
 
-def lose(monkeypatch, *, before: bool = False) -> None:
-    """Lose the connection at the next COMMIT: before it is sent, or instead of its answer."""
-    commit = connection._commit
-
-    def lossy():
-        monkeypatch.undo()
-        if not before:
-            commit()
-        connection.connection.close()
-        raise OperationalError("server closed the connection unexpectedly")
-
-    monkeypatch.setattr(connection, "_commit", lossy)
+def own_rows():
+    """Those of these tests: a fresh database has the roles as groups."""
+    return Group.objects.filter(name__startswith="own")
 
 
 @transacted
 def write_a_row() -> int:
-    return Group.objects.create(name=f"group {Group.objects.count()}").pk
+    return Group.objects.create(name=f"own {Group.objects.count()}").pk
 
 
 @contextmanager
@@ -139,20 +133,18 @@ def unreachable(times: int) -> Iterator[None]:
         yield
 
 
-def test_a_commit_without_an_answer_is_asked_after_and_not_run_again(monkeypatch):
-    lose(monkeypatch)
+def test_a_commit_without_an_answer_is_asked_after_and_not_run_again():
+    with losing():
+        pk = write_a_row()
 
-    pk = write_a_row()
-
-    assert list(Group.objects.values_list("pk", flat=True)) == [pk]
+    assert list(own_rows().values_list("pk", flat=True)) == [pk]
 
 
-def test_a_commit_that_did_not_arrive_is_run_again(monkeypatch):
-    lose(monkeypatch, before=True)
+def test_a_commit_that_did_not_arrive_is_run_again():
+    with losing(arrives=False):
+        pk = write_a_row()
 
-    pk = write_a_row()
-
-    assert list(Group.objects.values_list("pk", flat=True)) == [pk]
+    assert list(own_rows().values_list("pk", flat=True)) == [pk]
 
 
 def test_a_lock_notes_the_transaction_so_that_nobody_has_to_ask(django_assert_num_queries):
@@ -175,9 +167,9 @@ def test_a_commit_that_is_under_way_is_waited_for():
 
     def other():
         with transaction.atomic():
-            Group.objects.create(name="slow")
+            Group.objects.create(name="own")
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_current_xact_id()::text")
+                cursor.execute(f"SELECT {TransactionId.template}")
                 numbers.extend(cursor.fetchone())
             written.set()
             assert asked.wait(10)
@@ -201,15 +193,14 @@ def test_in_doubt_is_said_and_asked_later(monkeypatch):
 
     @transacted
     def work():
-        runs.append(Group.objects.create(name="once").pk)
+        runs.append(Group.objects.create(name="own").pk)
         return runs[-1]
 
-    lose(monkeypatch)
-    with unreachable(2), pytest.raises(InDoubt) as doubt:
+    with losing(), unreachable(3), pytest.raises(InDoubt) as doubt:
         work()
 
     assert doubt.value.again() == runs[0]
-    assert len(runs) == Group.objects.count() == 1
+    assert len(runs) == own_rows().count() == 1
 
 
 def test_who_insists_asks_and_does_not_run_again(monkeypatch):
@@ -217,14 +208,95 @@ def test_who_insists_asks_and_does_not_run_again(monkeypatch):
 
     @transacted
     def work():
-        runs.append(Group.objects.create(name="once").pk)
+        runs.append(Group.objects.create(name="own").pk)
         return runs[-1]
 
-    lose(monkeypatch)
-    with unreachable(3):
+    with losing(), unreachable(4):
         assert insist(work, seconds=10, what="row") == runs[0]
 
-    assert len(runs) == Group.objects.count() == 1
+    assert len(runs) == own_rows().count() == 1
+
+
+def test_it_is_asked_after_also_at_the_last_try():
+    runs = []
+
+    @transacted
+    def work():
+        runs.append(1)
+        if len(runs) < 3:
+            raise OperationalError("away")
+        return Group.objects.create(name="own").pk
+
+    with losing():
+        assert work() == own_rows().get().pk
+    assert len(runs) == 3
+
+
+def test_it_gives_up_where_no_commit_arrives():
+    @transacted
+    def work():
+        Group.objects.create(name="own")
+
+    def away():
+        connection.connection.close()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "_commit", away)
+        with pytest.raises(OperationalError, match="before COMMIT"):
+            work()
+    assert not own_rows().exists()
+
+
+def test_another_life_of_the_server_tells_nothing():
+    """Numbers are handed out anew after a crash: 'committed' may be said of another transaction."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT {TransactionId.template}")
+        (known,) = cursor.fetchone()
+
+    assert _Sent(known, "result").took_effect()
+    with pytest.raises(Unknowable):
+        _Sent(known + "1", "result").took_effect()
+
+
+def test_what_cannot_be_known_is_not_run_again(monkeypatch):
+    runs = []
+
+    @transacted
+    def work():
+        runs.append(Group.objects.create(name="own").pk)
+
+    def crashed(sent):
+        raise Unknowable("the server has crashed since")
+
+    monkeypatch.setattr(_Sent, "took_effect", crashed)
+    with losing(), pytest.raises(Unknowable):
+        insist(work, seconds=10, what="row")
+    assert len(runs) == 1
+
+
+def test_a_connection_that_the_body_closed_is_not_taken_for_a_commit():
+    @transacted
+    def work():
+        Group.objects.create(name="own")
+        connection.close()
+
+    with pytest.raises(transaction.TransactionManagementError):
+        work()
+    assert not own_rows().exists()
+
+
+def test_a_closed_connection_is_tried_again():
+    calls = []
+
+    @retrying
+    def look():
+        calls.append(1)
+        if len(calls) == 1:
+            raise InterfaceError("the connection is closed")
+        return db_now()
+
+    assert look()
 
 
 def test_what_is_refused_is_refused_at_once(monkeypatch):
@@ -233,7 +305,7 @@ def test_what_is_refused_is_refused_at_once(monkeypatch):
 
     @transacted
     def work():
-        runs.append(Group.objects.create(name="never").pk)
+        runs.append(Group.objects.create(name="own").pk)
 
     def refuse():
         monkeypatch.undo()
@@ -244,7 +316,7 @@ def test_what_is_refused_is_refused_at_once(monkeypatch):
     with pytest.raises(IntegrityError):
         work()
     assert len(runs) == 1
-    assert not Group.objects.exists()
+    assert not own_rows().exists()
 
 
 def test_which_errors_pass():

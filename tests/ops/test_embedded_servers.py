@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import pytest
 import redis
 
 from hermes import env
+from hermes.lib.db import LIFE
 from hermes.management.servers import CannotStart, postgres, privileges
 from hermes.management.servers.files import own_folder
 from hermes.management.servers.identity import Identity, start_time
@@ -65,6 +68,29 @@ def test_postgresql_is_private(database: Postgres) -> None:
     assert len(str(sockets / ".s.PGSQL.5432")) < 100
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(re.sub(r":[0-9a-f]{40,}@", ":wrong@", database.url))
+
+
+def test_a_crash_ends_what_is_known_of_transactions(database: Postgres) -> None:
+    """The life that ``hermes.lib.db`` notes ends with a crash, and not with a clean restart."""
+    database.start()
+    (life,) = ask(database, f"SELECT {LIFE}")
+    assert life
+    database.stop()
+    database.start()
+    assert ask(database, f"SELECT {LIFE}") == (life,)
+    with psycopg.connect(database.url) as connection:
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                (now,) = ask(database, f"SELECT {LIFE}")
+                break
+            except psycopg.OperationalError:  # it starts again
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        with contextlib.suppress(psycopg.OperationalError):
+            connection.rollback()
+    assert now != life
 
 
 def test_postgresql_keeps_data_and_is_adopted(database: Postgres) -> None:

@@ -159,7 +159,8 @@ def test_whatever_is_killed_every_end_is_told_once_to_its_owner(product, allow_e
     assert broken == []
     told = found.counts["delivered"] + found.counts["dropped closed_by_user"]
     assert told == 2 * EACH
-    assert found.counts["delivered"] >= EACH / 10  # how many depends on when resets come
+    if FULL:  # how many depends on when resets come, and so few of the small size may miss them all
+        assert found.counts["delivered"] >= EACH / 10
     assert sum(product.killed.values()) == KILLS
 
 

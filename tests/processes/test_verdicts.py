@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from hermes.lib.db import db_now
-from processes_app import gate, intake, runner, verdicts
+from processes_app import gate, intake, runner, sweeps, verdicts
 from processes_app.domain import Deliver, EventKind
 from processes_app.models import CompletionEvent, ProcessRecord
 from sessions_app import intake as chats
@@ -18,6 +18,7 @@ from sessions_app import transcript
 from sessions_app.domain import Drop, Pass
 from sessions_app.models import Chat, History, Session, Turn
 from tests import factories, states
+from tests.faults.crash import losing
 
 from . import facts
 
@@ -275,6 +276,27 @@ def test_a_deleted_chat_ends_the_agents_that_it_has_delegated():
     assert not Session.objects.filter(chat__is_hidden=True, ended_at=None).exists()
     process.refresh_from_db()
     assert process.kill_by == "boundary"
+
+
+@pytest.mark.parametrize("works", ["a turn", "a process"])
+def test_the_sweep_ends_delegated_agents_where_the_hint_was_lost(works):
+    state = facts.talked()
+    child = delegated(state)
+    if works == "a turn":
+        hidden = Chat.objects.filter(pk=child.chat_id)
+        hidden.update(is_hidden=False)  # nobody else can say something there
+        factories.say(child.chat, "go on")
+        hidden.update(is_hidden=True)
+    else:
+        facts.add_process(state, origin_session=child.key, origin_chat=child.chat.key)
+    with losing():
+        chats.delete_chat(**state.who)
+    assert Session.objects.filter(pk=child.pk, ended_at=None).exists()
+
+    sweeps.end_orphans()
+
+    assert not Session.objects.filter(pk=child.pk, ended_at=None).exists()
+    assert not ProcessRecord.objects.active().filter(kill_asked_at=None).exists()
 
 
 def test_a_new_session_leaves_delegated_agents_at_work():
