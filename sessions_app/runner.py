@@ -173,7 +173,8 @@ def _ask(claimed: Claimed, watch: Watch, model: ChatModel) -> Step | None:
         if error is None:
             return flushed
         is_last = attempt == settings.HERMES_PROVIDER_TRIES
-        if error.kind is ErrorKind.TOO_LONG and window_share == 1.0 and not is_last:
+        is_too_long = error.kind is ErrorKind.TOO_LONG and not flushed.text
+        if is_too_long and window_share == 1.0 and not is_last:
             window_share = 0.6  # our estimate was too low for this provider: once, with less
             signals.turn_overflowed.send_robust(
                 Turn, session_id=claimed.turn.session_id, turn_id=claimed.turn.pk

@@ -54,7 +54,8 @@ class ChatSocket(Socket):
         self._is_open = False
         self._is_stale = self._sidebar_moved = False
         self._hinted = 0  # a version of the session that is said to be there
-        self._queued = 0  # the version at which this socket has just queued a turn
+        # The session in which this socket has just queued a turn, and the version it was queued at.
+        self._queued: tuple[int | None, int] = (None, 0)
         self._woken = asyncio.Event()
         self._stream: Stream | None = None
         self._thoughts: list[Frame] = []
@@ -104,7 +105,8 @@ class ChatSocket(Socket):
 
     def wake(self, *, rows: bool = False, sidebar: bool = False, version: int = 0) -> None:
         """Send what is new; with ``rows``, or while it is behind ``version``, read first."""
-        if 0 < version <= self._queued:
+        session, queued = self._queued
+        if 0 < version <= queued and session == self.cursor.session:
             return  # of our own turn, which is shown as it begins
         self._is_stale = self._is_stale or rows
         self._hinted = max(self._hinted, version)
@@ -238,7 +240,7 @@ class ChatSocket(Socket):
             await self.tell(frame)
         if done.stopping is not None:
             self.hub.spawn(_carry_out_stop(done.stopping))
-        if done.queued:
+        if done.queued is not None:
             # A look now would cost the worker and us the time in which the turn begins; that
             # moves the session once more, and both are told together.
             self._queued = done.queued
@@ -248,8 +250,8 @@ class ChatSocket(Socket):
 
     def _show_queued(self) -> None:
         """Tell of a turn that has not begun at once: another one runs, or no worker is there."""
-        queued, self._queued = self._queued, 0
-        if self.cursor.version < queued:
+        (session, queued), self._queued = self._queued, (None, 0)
+        if session != self.cursor.session or self.cursor.version < queued:
             self.wake(rows=True)
 
 

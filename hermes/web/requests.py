@@ -25,12 +25,12 @@ class SignedOut(Exception):
 class Outcome:
     """The answers to a command, and the turn that was asked to stop by it.
 
-    ``queued`` is the session's version that a new turn was queued at, 0 where none was.
+    ``queued`` is the session of a new turn and the version that it was queued at, if there is one.
     """
 
     frames: list[Frame] = field(default_factory=list)
     stopping: Turn | None = None
-    queued: int = 0
+    queued: tuple[int, int] | None = None
 
 
 def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
@@ -109,7 +109,7 @@ def carry_out(viewer: Viewer, chat_id: int, command: frames.Parsed) -> Outcome:
 def _accepted(turn: Turn, ref: str | None, key: str, *, known: bool = False) -> Outcome:
     told = {"turn": turn.pk, "status": str(turn.status), "known": known}
     answer = {"type": "turn.accepted", "ref": ref, "id": key, **told}
-    return Outcome([answer], queued=0 if known else turn.changed)
+    return Outcome([answer], queued=None if known else (turn.session_id, turn.changed))
 
 
 def _told(reply: commands.Reply, ref: str | None) -> Outcome:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from hermes.lib.db import DbNow, db_now, transacted
 from hermes.lib.hints import chat_group, enqueue_on_commit, push_on_commit
@@ -290,16 +290,21 @@ def end_of_session(session_id: int) -> int:
 
 
 def end_left_behind(most: int) -> int:
-    """End delegated agents at work whose chat was deleted and which nobody has ended; how many."""
-    deleted = Session.objects.filter(
-        key=OuterRef("chat__delegated_by"), end_reason=chats.EndReason.DELETED
+    """End delegated agents at work whose chat was deleted and which nobody has ended; how many.
+
+    Also those that an earlier session of that chat had delegated. A hidden chat is not deleted
+    itself: what tells of it there is the end of its session.
+    """
+    asked = Session.objects.filter(key=OuterRef("chat__delegated_by"))
+    deleted = asked.filter(
+        Q(end_reason=chats.EndReason.DELETED) | Q(chat__deleted_at__isnull=False)
     )
     turns = Turn.objects.filter(status__in=sorted(chats.OPEN_TURN)).filter(Exists(deleted))
     running = ProcessRecord.objects.active().values("origin_session")
     sessions = Session.objects.filter(key__in=running, ended_at=None).filter(Exists(deleted))
     left = [
-        *turns.values_list("chat__delegated_by", flat=True)[:most],
-        *sessions.values_list("chat__delegated_by", flat=True)[:most],
+        *turns.order_by("pk").values_list("chat__delegated_by", flat=True)[:most],
+        *sessions.order_by("pk").values_list("chat__delegated_by", flat=True)[:most],
     ]
     return sum(end_delegated(by_key=key) for key in set(left) if key is not None)
 

@@ -278,6 +278,33 @@ def test_a_deleted_chat_ends_the_agents_that_it_has_delegated():
     assert process.kill_by == "boundary"
 
 
+def test_a_deleted_chat_ends_the_agents_of_its_earlier_sessions():
+    state = facts.talked()
+    child = delegated(state)
+    facts.add_process(state, origin_session=child.key, origin_chat=child.chat.key)
+    chats.new_session(**state.who, client_id="n1")
+    sweeps.end_orphans()
+    assert Session.objects.filter(pk=child.pk, ended_at=None).exists()
+
+    chats.delete_chat(**state.who)
+    sweeps.end_orphans()
+
+    assert not Session.objects.filter(pk=child.pk, ended_at=None).exists()
+
+
+def test_agents_of_a_chat_that_was_brought_back_go_on():
+    state = facts.talked()
+    child = delegated(state)
+    facts.add_process(state, origin_session=child.key, origin_chat=child.chat.key)
+    with losing():
+        chats.delete_chat(**state.who)
+    chats.undelete_chat(**state.who)
+
+    sweeps.end_orphans()
+
+    assert Session.objects.filter(pk=child.pk, ended_at=None).exists()
+
+
 @pytest.mark.parametrize("works", ["a turn", "a process"])
 def test_the_sweep_ends_delegated_agents_where_the_hint_was_lost(works):
     state = facts.talked()

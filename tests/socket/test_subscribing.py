@@ -158,3 +158,22 @@ async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
     kinds = [frame["type"] for frame in told]
     assert kinds[1:] == ["turn.accepted", "turn.started"]
     assert len(looks) == 1
+
+
+async def test_what_is_queued_in_a_new_session_is_shown_though_every_hint_is_lost(monkeypatch):
+    """Versions begin again with a session: the one before was further."""
+    chat, cookie = await rows(someone)()
+    for word in ("one", "two", "three"):
+        session = (await rows(factories.say)(chat, word)).session_id
+        assert await rows(transcript.finish)(await rows(_begun)(session), states.answer("yes?"))
+    monkeypatch.setattr(RedisPubSubLoopLayer, "group_send", _ignored)
+    monkeypatch.setattr(poller.Hub, "_clock", never)
+
+    async with seated(chat, cookie) as seat:
+        await seat.until("hello")
+        who = {"chat_id": chat.pk, "user_id": chat.owner_id}
+        await rows(intake.new_session)(**who, client_id="from another tab")
+        seat.say(type="turn.submit", id="four", text="hello?")
+        told = await seat.until("session.changed")
+
+    assert [frame["type"] for frame in told][1:] == ["turn.accepted", "session.changed"]
