@@ -101,6 +101,8 @@ class Hub:
         self._chats[socket.chat_id].add(socket)
         self.file(socket, socket.cursor.session)
         self._came.set()
+        if socket.viewer.user_id not in self._touched:
+            await self._first_seen(socket.viewer.user_id)
         if not self._groups() <= self._joined:
             with contextlib.suppress(TimeoutError):  # the clock finds what hints would have said
                 async with asyncio.timeout(JOIN_SECONDS):
@@ -339,6 +341,12 @@ class Hub:
             stream = self._streams.get(mark[:2])
             if stream is not None and reached > stream.end:
                 self.repair(stream)
+
+    async def _first_seen(self, user: int) -> None:
+        """Note how a person's sidebar stands: what moves before the next look is told by it."""
+        with contextlib.suppress(DatabaseError):  # then it is noted by that look
+            for _kind, pk, *_unused, touched, _fold in await in_thread(poll)([], [], [user]):
+                self._touched.setdefault(pk, touched)
 
     def _person_seen(self, pk: int, touched: datetime) -> None:
         before = self._touched.get(pk)

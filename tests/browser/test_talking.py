@@ -70,7 +70,7 @@ def test_messages_wait_in_order_and_can_be_changed(chat, scripted, tab: OpenTab)
     for text in ("second", "third", "fourth"):
         one.send(text)
     one.until("document.querySelectorAll('.queue__item:not([hidden])').length == 3")
-    assert page.locator(".msg--me").count() == 1
+    one.until("document.querySelectorAll('.msg--me').length == 1")
 
     page.click(".queue__item:nth-child(3) >> text=Delete")
     one.until("document.querySelectorAll('.queue__item').length == 2")

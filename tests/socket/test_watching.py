@@ -159,6 +159,19 @@ async def test_an_idle_chat_says_nothing(web):
     assert [frame["type"] for frame in client.frames] == ["hello"]
 
 
+async def test_the_sidebar_moves_also_before_the_first_look(web):
+    """A person whom the process has not seen: what their page shows is from before the socket."""
+    other, others = await rows(someone)()
+    async with Client(web.address, str(other.uid), others) as keeps_the_clock_busy:
+        await keeps_the_clock_busy.frame("hello")
+        for _ in range(3):  # whenever in its second the clock is
+            chat, cookie = await rows(someone)()
+            async with Client(web.address, str(chat.uid), cookie) as client:
+                await client.frame("hello")
+                await rows(intake.rename)(chat_id=chat.pk, user_id=chat.owner_id, title="Named")
+                await client.frame("sidebar", seconds=3)
+
+
 async def test_the_sidebar_moves_for_the_owner_alone(web):
     chat, cookie = await rows(someone)()
     other, others = await rows(someone)()
