@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Q
 
 from hermes.lib.db import DbNow
@@ -18,6 +21,9 @@ from .models import Periodic
 
 logger = logging.getLogger(__name__)
 
+_lock: Final = threading.Lock()
+_at_work: Final[Counter[tuple[int, str]]] = Counter()  # by process, since one may fork
+
 BUSY: Final = timedelta(seconds=60)  # after which a run that did not end is taken for dead
 
 
@@ -26,15 +32,40 @@ def due(name: str, seconds: float, *, force: bool = False) -> Iterator[bool]:
     """Whether this caller runs the work now; others are told no until it is due again.
 
     ``force`` runs it although it ran a moment ago, but never beside another run. A run whose
-    process is provably gone counts as over.
+    process is provably gone counts as over, and one of this process that it does not run any more.
     """
-    is_due = _begin(name, timedelta(seconds=seconds), force=force)
+    with _alone(name) as is_alone:
+        is_due = _begin(name, timedelta(seconds=seconds), force=force, is_alone=is_alone)
+        try:
+            yield is_due
+        finally:
+            if is_due:
+                _end(name)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[bool]:
+    """Whether no other thread of this process was at this work when this one came."""
+    mine = (os.getpid(), name)
+    with _lock:
+        is_alone = not _at_work[mine]
+        _at_work[mine] += 1
     try:
-        yield is_due
+        yield is_alone
     finally:
-        if is_due:
-            mine = Periodic.objects.filter(pk=name, busy_by=str(Owner.me()))
-            mine.update(busy_until=None, busy_by="")
+        with _lock:
+            _at_work[mine] -= 1
+
+
+def _end(name: str) -> None:
+    """Say that the work is over. Where the database does not take it, our next run knows it."""
+    try:
+        Periodic.objects.filter(pk=name, busy_by=str(Owner.me())).update(
+            busy_until=None, busy_by=""
+        )
+    except DatabaseError as error:
+        logger.warning("end of a sweep not noted", extra={"sweep": name, "cause": str(error)})
+        connection.close()
 
 
 def run_due(
@@ -55,10 +86,11 @@ def run_due(
                 logger.warning(
                     "sweep step failed", extra={"step": step.__name__, "cause": str(error)}
                 )
+                connection.close()  # a broken one would fail the next steps too
         return found
 
 
-def _begin(name: str, every: timedelta, *, force: bool) -> bool:
+def _begin(name: str, every: timedelta, *, force: bool, is_alone: bool) -> bool:
     running = {"last_run_at": DbNow(), "busy_until": DbNow() + BUSY, "busy_by": str(Owner.me())}
     row = Periodic.objects.filter(pk=name)
     busy_by = row.values_list("busy_by", flat=True).first()
@@ -71,7 +103,7 @@ def _begin(name: str, every: timedelta, *, force: bool) -> bool:
         return True
     free = Q(busy_until=None) | Q(busy_until__lt=DbNow())
     owner = Owner.parse(busy_by)
-    if owner is not None and owner.is_gone():
+    if owner is not None and (owner.is_gone() or (is_alone and owner == Owner.me())):
         free |= Q(busy_by=busy_by)
     if not force:
         row = row.filter(last_run_at__lte=DbNow() - every)

@@ -13,7 +13,7 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.db.models import Exists, OuterRef
 from django.utils.module_loading import import_string
 
@@ -62,6 +62,7 @@ def _sweep() -> Iterator[int]:
             yield from step()
         except DatabaseError as error:
             logger.warning("sweep step failed", extra={"step": step.__name__, "cause": str(error)})
+            connection.close()  # a broken one would fail the next steps too
     _clean()
     _end_idle()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
@@ -82,6 +85,46 @@ def test_a_sweep_whose_process_was_killed_is_over():
         Periodic.objects.update(busy_by=str(Owner(me.host, me.boot, me.pid, "1")))
         with periodic.due("work", 60, force=True) as is_due:
             assert is_due
+
+
+def test_a_sweep_whose_end_could_not_be_noted_holds_up_nothing():
+    with periodic.due("work", 0) as is_due:
+        assert is_due
+        connection.connection.close()
+
+    with periodic.due("work", 0) as is_due:
+        assert is_due
+    assert Periodic.objects.get(pk="work").busy_by == ""
+
+
+def test_a_sweep_of_another_thread_of_this_process_goes_on_alone():
+    at_work, over = threading.Event(), threading.Event()
+
+    def other():
+        with periodic.due("work", 0) as is_due:
+            at_work.set()
+            assert over.wait(10)
+        connection.close()
+        return is_due
+
+    with ThreadPoolExecutor() as threads:
+        done = threads.submit(other)
+        assert at_work.wait(10)
+        with periodic.due("work", 0) as beside:
+            assert not beside
+        over.set()
+        assert done.result(10)
+
+
+def test_a_step_that_lost_its_connection_costs_the_next_ones_nothing():
+    def loses() -> int:
+        connection.connection.close()
+        return Periodic.objects.count()
+
+    def finds() -> int:
+        return Periodic.objects.filter(name="work").count()
+
+    assert periodic.run_due("work", 0, [loses, finds]) == 1
 
 
 def test_the_whole_sweep_runs_and_hints(monkeypatch):
