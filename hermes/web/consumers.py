@@ -56,6 +56,7 @@ class ChatSocket(Socket):
         self._hinted = 0  # a version of the session that is said to be there
         # The session in which this socket has just queued a turn, and the version it was queued at.
         self._queued: tuple[int | None, int] = (None, 0)
+        self._is_submitting = False
         self._woken = asyncio.Event()
         self._stream: Stream | None = None
         self._thoughts: list[Frame] = []
@@ -111,7 +112,8 @@ class ChatSocket(Socket):
         self._is_stale = self._is_stale or rows
         self._hinted = max(self._hinted, version)
         self._sidebar_moved = self._sidebar_moved or sidebar
-        self._woken.set()
+        if not (self._is_submitting and version):  # it may be of our own turn: told in a moment
+            self._woken.set()
 
     def reasoning(self, event: Frame) -> None:
         """Pass thinking aloud on; it is not kept for a socket that lags."""
@@ -220,6 +222,15 @@ class ChatSocket(Socket):
             await self._carry_out(command)
 
     async def _carry_out(self, command: frames.Parsed) -> None:
+        self._is_submitting = isinstance(command, frames.Submit)
+        try:
+            await self._do(command)
+        finally:
+            self._is_submitting = False
+            if self._hinted:
+                self._woken.set()
+
+    async def _do(self, command: frames.Parsed) -> None:
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
                 done = await in_thread(requests.carry_out)(self.viewer, self.chat_id, command)
@@ -244,6 +255,8 @@ class ChatSocket(Socket):
             # A look now would cost the worker and us the time in which the turn begins; that
             # moves the session once more, and both are told together.
             self._queued = done.queued
+            if self._hinted <= done.queued[1]:
+                self._hinted = 0
             asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._show_queued)
         else:
             self.wake(rows=True)

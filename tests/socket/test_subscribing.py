@@ -12,7 +12,7 @@ import pytest
 from channels_redis.pubsub import RedisPubSubLoopLayer
 from django.conf import settings
 
-from hermes.web import consumers, poller, reading
+from hermes.web import consumers, poller, reading, requests
 from sessions_app import intake, transcript
 from tests import factories, states
 
@@ -124,7 +124,8 @@ def _begun(session: int) -> transcript.Claimed:
     return claimed
 
 
-async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
+@pytest.mark.parametrize("is_early", [False, True], ids=["answer first", "hint first"])
+async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch, is_early):
     """Its queueing and its start are told together: a look in between would hold up the start."""
     chat, cookie = await rows(someone)()
     # The first turn opens the session; who looks at another session reads everything anew.
@@ -133,7 +134,8 @@ async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
     monkeypatch.setattr(poller.Hub, "_clock", never)
     monkeypatch.setattr(consumers, "BEGIN_SECONDS", 60.0)
     look, looks = reading.look, []
-    hint, hinted = poller.Hub.hint, asyncio.Event()
+    hint, hinted, is_hinted = poller.Hub.hint, asyncio.Event(), threading.Event()
+    carry_out = requests.carry_out
 
     def looked(*args, **kwargs):
         looks.append(seen := look(*args, **kwargs))
@@ -143,7 +145,14 @@ async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
         hint(hub, event)
         if event["type"] == "session.moved":
             hinted.set()
+            is_hinted.set()
 
+    def carried_out(*args):
+        done = carry_out(*args)
+        assert not is_early or is_hinted.wait(5)
+        return done
+
+    monkeypatch.setattr(requests, "carry_out", carried_out)
     monkeypatch.setattr(poller.Hub, "hint", told_of)
     async with seated(chat, cookie) as seat:
         await seat.until("hello")
@@ -151,7 +160,7 @@ async def test_a_turn_that_begins_at_once_is_looked_at_once(monkeypatch):
         seat.say(type="turn.submit", id="one", text="hello?")
         async with asyncio.timeout(5):
             await hinted.wait()  # of the queueing
-        await asyncio.sleep(0)
+            await seat.until("turn.accepted")
         await rows(_begun)(session)
         told = await seat.until("turn.started")
 
