@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,13 +35,17 @@ def due(name: str, seconds: float, *, force: bool = False) -> Iterator[bool]:
     ``force`` runs it although it ran a moment ago, but never beside another run. A run whose
     process is provably gone counts as over, and one of this process that it does not run any more.
     """
+    # Read before this thread counts as at work: who holds the claim was at work before it.
+    held = Periodic.objects.filter(pk=name).values_list("busy_by", flat=True).first()
     with _alone(name) as is_alone:
-        is_due = _begin(name, timedelta(seconds=seconds), force=force, is_alone=is_alone)
+        every = None if force else timedelta(seconds=seconds)
+        run = f"{Owner.me()} {secrets.token_hex(4)}"
+        is_due = _begin(name, run, every, held=held, is_alone=is_alone)
         try:
             yield is_due
         finally:
             if is_due:
-                _end(name)
+                _end(name, run)
 
 
 @contextmanager
@@ -57,12 +62,10 @@ def _alone(name: str) -> Iterator[bool]:
             _at_work[mine] -= 1
 
 
-def _end(name: str) -> None:
+def _end(name: str, run: str) -> None:
     """Say that the work is over. Where the database does not take it, our next run knows it."""
     try:
-        Periodic.objects.filter(pk=name, busy_by=str(Owner.me())).update(
-            busy_until=None, busy_by=""
-        )
+        Periodic.objects.filter(pk=name, busy_by=run).update(busy_until=None, busy_by="")
     except DatabaseError as error:
         logger.warning("end of a sweep not noted", extra={"sweep": name, "cause": str(error)})
         connection.close()
@@ -90,11 +93,11 @@ def run_due(
         return found
 
 
-def _begin(name: str, every: timedelta, *, force: bool, is_alone: bool) -> bool:
-    running = {"last_run_at": DbNow(), "busy_until": DbNow() + BUSY, "busy_by": str(Owner.me())}
-    row = Periodic.objects.filter(pk=name)
-    busy_by = row.values_list("busy_by", flat=True).first()
-    if busy_by is None:
+def _begin(
+    name: str, run: str, every: timedelta | None, *, held: str | None, is_alone: bool
+) -> bool:
+    running = {"last_run_at": DbNow(), "busy_until": DbNow() + BUSY, "busy_by": run}
+    if held is None:
         try:
             with transaction.atomic():
                 Periodic.objects.create(name=name, **running)
@@ -102,9 +105,10 @@ def _begin(name: str, every: timedelta, *, force: bool, is_alone: bool) -> bool:
             return False
         return True
     free = Q(busy_until=None) | Q(busy_until__lt=DbNow())
-    owner = Owner.parse(busy_by)
+    owner = Owner.parse(held.partition(" ")[0])
     if owner is not None and (owner.is_gone() or (is_alone and owner == Owner.me())):
-        free |= Q(busy_by=busy_by)
-    if not force:
+        free |= Q(busy_by=held)  # that very run: its name is given once
+    row = Periodic.objects.filter(pk=name)
+    if every is not None:
         row = row.filter(last_run_at__lte=DbNow() - every)
     return row.filter(free).update(**running) == 1

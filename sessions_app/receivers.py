@@ -6,6 +6,8 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -58,23 +60,32 @@ def note_task(**_: Any) -> None:
 
 
 def _sweep_for_ever(takes_turns: bool) -> None:
-    force = True
+    forced = set(settings.HERMES_SWEEPS)  # at the start each runs, whenever it ran last
     while True:
-        try:
-            for name in settings.HERMES_SWEEPS:
-                import_string(name)(force=force)
-            force = False
+        for name in settings.HERMES_SWEEPS:
+            with _told(name):
+                import_string(name)(force=name in forced)
+                forced.discard(name)
+        with _told("is_deaf"):
             if takes_turns and is_deaf():
                 # A worker can be connected and hear nothing; what starts it again is outside.
                 logger.critical("worker hears nothing, leaving")
                 os._exit(1)
-        except DatabaseError as error:
-            logger.warning("sweep failed", extra={"cause": str(error)})
-        except Exception:
-            logger.exception("sweep failed")
-        finally:
-            connection.close()
+        connection.close()
         time.sleep(settings.HERMES_SWEEP_SECONDS)
+
+
+@contextmanager
+def _told(sweep: str) -> Iterator[None]:
+    """Let a fault cost what is within, and be told; a broken connection costs nothing else."""
+    try:
+        yield
+    except DatabaseError as error:
+        logger.warning("sweep failed", extra={"sweep": sweep, "cause": str(error)})
+        connection.close()
+    except Exception:
+        logger.exception("sweep failed", extra={"sweep": sweep})
+        connection.close()
 
 
 def is_deaf() -> bool:

@@ -7,7 +7,7 @@ that slow sweeps do not pile up (``periodic.due``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -51,20 +51,20 @@ def sweep(*, force: bool = False) -> list[int]:
 
 
 def _sweep() -> Iterator[int]:
-    steps: list[Callable[[], Iterator[int]]] = [
+    steps: list[Callable[[], Iterable[int] | None]] = [
         end_abandoned,
         end_stopped,
         wake_waiting,
         find_queued,
+        _clean,
+        _end_idle,
     ]
     for step in steps:
         try:
-            yield from step()
+            yield from step() or ()
         except DatabaseError as error:
             logger.warning("sweep step failed", extra={"step": step.__name__, "cause": str(error)})
             connection.close()  # a broken one would fail the next steps too
-    _clean()
-    _end_idle()
 
 
 def end_abandoned() -> Iterator[int]:

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -40,6 +40,7 @@ LOGIN_SECONDS: Final = 3.0  # between two looks at the logins of all sockets
 JOIN_SECONDS: Final = 0.3  # for which a new socket waits for its groups
 STREAMS_KEPT: Final = 64  # of which nobody may be looking: a page that is loaded again
 REPAIR_SECONDS: Final = 0.3  # between two looks for text that hints did not bring
+NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 _clock_thread = ThreadPoolExecutor(1, "poller")
 
@@ -343,18 +344,27 @@ class Hub:
                 self.repair(stream)
 
     async def _first_seen(self, user: int) -> None:
-        """Note how a person's sidebar stands: what moves before the next look is told by it."""
-        with contextlib.suppress(DatabaseError):  # then it is noted by that look
-            for _kind, pk, *_unused, touched, _fold in await in_thread(poll)([], [], [user]):
-                self._touched.setdefault(pk, touched)
+        """Note how a person's sidebar stands: whatever moves from here on is told.
+
+        The numbers tell of nobody who has rested for a while, and of nobody while the database
+        cannot answer; the next move of such a person is told, whenever it comes.
+        """
+        stands = NEVER
+        with contextlib.suppress(DatabaseError):
+            for *_unused, touched, _fold in await in_thread(poll)([], [], [user]):
+                stands = touched
+        if self._touched.setdefault(user, stands) > stands:  # a look came between
+            self._wake_person(user)
 
     def _person_seen(self, pk: int, touched: datetime) -> None:
         before = self._touched.get(pk)
         self._touched[pk] = touched
-        if before is None or before >= touched:
-            return
+        if before is not None and before < touched:
+            self._wake_person(pk)
+
+    def _wake_person(self, user: int) -> None:
         for socket in list(self.sockets):
-            if socket.viewer.user_id == pk:
+            if socket.viewer.user_id == user:
                 socket.wake(sidebar=True)
 
     async def _check_logins(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ from django.db import connection
 
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
-from sessions_app import intake, periodic, sweeps
+from sessions_app import intake, periodic, receivers, sweeps
 from sessions_app.models import Chat, History, Message, Periodic, Session, Turn, TurnChunk
 from tests import factories, states
 from tests.races.explorer import race
@@ -82,7 +83,7 @@ def test_a_sweep_whose_process_was_killed_is_over():
     with periodic.due("work", 0):
         with periodic.due("work", 0) as beside:
             assert not beside
-        Periodic.objects.update(busy_by=str(Owner(me.host, me.boot, me.pid, "1")))
+        Periodic.objects.update(busy_by=f"{Owner(me.host, me.boot, me.pid, '1')} 0a1b2c3d")
         with periodic.due("work", 60, force=True) as is_due:
             assert is_due
 
@@ -116,6 +117,38 @@ def test_a_sweep_of_another_thread_of_this_process_goes_on_alone():
         assert done.result(10)
 
 
+def test_a_run_that_began_between_look_and_claim_is_not_taken_over(monkeypatch):
+    """Its thread came later than ours, which still holds itself for alone, and claimed sooner."""
+    begin = periodic._begin
+    inner: list[bool] = []
+
+    def overtaken(*args, **kwargs):
+        monkeypatch.setattr(periodic, "_begin", begin)
+        with periodic.due("work", 0, force=True) as is_due:
+            inner.append(is_due)
+            inner.append(begin(*args, **kwargs))
+        return inner[1]
+
+    with periodic.due("work", 0):
+        connection.connection.close()  # a claim of this process whose end is not noted
+    monkeypatch.setattr(periodic, "_begin", overtaken)
+    with periodic.due("work", 0, force=True):
+        pass
+
+    assert inner.count(True) == 1
+
+
+def test_a_run_that_was_taken_over_does_not_end_the_next_one():
+    with periodic.due("work", 0):
+        Periodic.objects.update(busy_until=LONG_AGO)
+        later = periodic.due("work", 0)
+        assert later.__enter__()
+    with periodic.due("work", 0, force=True) as beside:
+        assert not beside
+    later.__exit__(None, None, None)
+    assert Periodic.objects.get(pk="work").busy_by == ""
+
+
 def test_a_step_that_lost_its_connection_costs_the_next_ones_nothing():
     def loses() -> int:
         connection.connection.close()
@@ -135,6 +168,47 @@ def test_the_whole_sweep_runs_and_hints(monkeypatch):
     assert sweeps.sweep() == [turn.session_id] == hinted
     assert sweeps.sweep() == []
     assert sweeps.sweep(force=True) == [turn.session_id]
+
+
+def test_no_step_of_the_sweep_costs_another_its_finds(monkeypatch):
+    def breaks() -> None:
+        connection.connection.close()
+        Turn.objects.exists()
+
+    hinted: list[int] = []
+    monkeypatch.setattr(sweeps.tasks, "hint_turns", hinted.append)
+    for step in ("end_stopped", "_clean", "_end_idle"):
+        monkeypatch.setattr(sweeps, step, breaks)
+    turn = factories.say(factories.chat(), "hello")
+    Turn.objects.update(created_at=LONG_AGO)
+
+    assert sweeps.sweep() == [turn.session_id] == hinted
+
+
+def test_a_sweep_that_fails_costs_the_other_sweeps_nothing(settings, monkeypatch):
+    """And it is run at once again, while those that ran wait until they are due."""
+    settings.HERMES_SWEEPS = ["first", "second", "third"]
+    ran: list[tuple[str, bool]] = []
+
+    def sweep_named(name: str) -> Callable[..., None]:
+        def sweep(*, force: bool) -> None:
+            ran.append((name, force))
+            if name == "second" and force and len(ran) < 4:
+                connection.connection.close()
+                Turn.objects.exists()
+            if len(ran) == 6:
+                raise SystemExit
+
+        return sweep
+
+    connection.ensure_connection()
+    monkeypatch.setattr(receivers, "import_string", sweep_named)
+    monkeypatch.setattr(receivers.time, "sleep", lambda _seconds: None)
+    with pytest.raises(SystemExit):
+        receivers._sweep_for_ever(takes_turns=False)
+
+    assert ran[:3] == [("first", True), ("second", True), ("third", True)]
+    assert ran[3:] == [("first", False), ("second", True), ("third", False)]
 
 
 def test_chunks_go_when_a_message_holds_their_text():

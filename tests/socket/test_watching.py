@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from hermes.lib.db import DbNow
 from sessions_app import intake
-from sessions_app.models import Turn
+from sessions_app.models import Chat, Session, Turn
 
 from .client import Client
 from .conftest import rows, someone
@@ -170,6 +172,24 @@ async def test_the_sidebar_moves_also_before_the_first_look(web):
                 await client.frame("hello")
                 await rows(intake.rename)(chat_id=chat.pk, user_id=chat.owner_id, title="Named")
                 await client.frame("sidebar", seconds=3)
+
+
+async def test_the_sidebar_moves_at_the_first_change_after_a_long_rest(web):
+    """Whoever has rested when the process first sees them: no look tells where they stand."""
+    chat, cookie = await rows(someone)()
+    await rows(rested)(chat)
+    async with Client(web.address, str(chat.uid), cookie) as client:
+        await client.frame("hello")
+        await asyncio.sleep(1.2)
+        await rows(intake.rename)(chat_id=chat.pk, user_id=chat.owner_id, title="Named")
+        await client.frame("sidebar", seconds=3)
+
+
+def rested(chat: Chat) -> None:
+    """Nothing of this chat has moved for an hour."""
+    long_ago = DbNow() - timedelta(hours=1)
+    Chat.objects.filter(pk=chat.pk).update(touched_at=long_ago)
+    Session.objects.filter(chat=chat).update(touched_at=long_ago)
 
 
 async def test_the_sidebar_moves_for_the_owner_alone(web):
