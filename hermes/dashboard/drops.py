@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.db.models import Count, Max, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -137,15 +137,6 @@ def redeliver(stored: Stored, *, actor: str, why: str, seconds: float = SECONDS)
 # --- The page -------------------------------------------------------------------------------------
 
 
-def _still(since: datetime) -> dict[str, tuple[int, datetime]]:
-    """By reason, how many are still dropped, and when the last one was."""
-    rows = CompletionEvent.objects.filter(
-        status=EventStatus.DROPPED, reason__in=list(DropReason), settled_at__gte=since
-    )
-    found = rows.order_by().values_list("reason").annotate(n=Count("pk"), last=Max("settled_at"))
-    return {reason: (count, last) for reason, count, last in found}
-
-
 def _groups(picture: Any, still: Mapping[str, tuple[int, datetime]]) -> list[dict[str, Any]]:
     """One group a reason that there is anything of: what hurts first, then the largest."""
     groups = []
@@ -239,8 +230,10 @@ def dropped(request: HttpRequest) -> HttpResponse:
         if form.is_valid():
             progress = _step(request, stored, form.cleaned_data["reason"])
     picture = rollups.picture(now, context["range"], ("completions", "drops"))
-    groups = _groups(picture, _still(context["range"].begin(now)))
-    chosen = stored.reason if stored else next((each["reason"] for each in groups), None)
+    still = processes.still_dropped(DropReason, context["range"].begin(now))
+    groups = _groups(picture, still)
+    first = next((each["reason"] for each in groups if each["still"]), None)
+    chosen = stored.reason if stored else first
     told, more = _told(groups)
     context |= {
         "now": now,

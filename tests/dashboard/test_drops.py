@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from hermes.dashboard import domain, drops
 from hermes.lib.db import db_now
+from processes_app import intake
 from processes_app.domain import DropReason
 from processes_app.models import CompletionEvent
 from sessions_app.models import History
@@ -45,6 +46,14 @@ def post(client, page, reason=WHY, **changed):
     form = re.search(r"<form class=.dry-f.*?</form>", text, re.S)[0]
     data = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
     return client.post(URL, {**data, "reason": reason, "sure": "on", **changed})
+
+
+def redelivered(limit: int = drops.AT_ONCE) -> None:
+    """What was dropped since its owner was switched off is judged again, so many of it."""
+    since = domain.RANGES["24h"].begin(db_now())
+    stored = drops.Stored(DropReason.OWNER_INACTIVE, since, db_now())
+    for pk in list(stored.rows().values_list("pk", flat=True)[:limit]):
+        assert intake.redeliver(event_id=pk, actor="a", why=WHY)
 
 
 def numbers(page) -> dict[str, int]:
@@ -94,6 +103,27 @@ class TestPage:
         assert "1 result did not reach its session." in text
         assert f'href="{URL}' in text
 
+    def test_the_dashboard_needs_nobody_once_it_is_redelivered(self, client, acting, alive):
+        """The trend still shows that it was dropped; nothing is left to do about it."""
+        inactive(2)
+        up_to_now()
+        redelivered(limit=1)
+        assert "1 result did not reach its session." in client.get("/admin/").content.decode()
+        redelivered()
+        assert "did not reach" not in client.get("/admin/").content.decode()
+
+    def test_a_reason_of_which_nothing_is_left_offers_nothing(self, client, acting):
+        inactive(1)
+        up_to_now()
+        redelivered()
+        page = client.get(URL)
+        text = page.content.decode()
+        assert page.context["chosen"] is None
+        assert "Try owner_inactive" not in text
+        assert "Show all 0" not in text
+        dropped("closed_by_user")
+        assert client.get(URL).context["chosen"] == "closed_by_user"
+
     def test_few_queries_and_a_strict_policy(self, client, acting):
         inactive(3)
         up_to_now()
@@ -127,11 +157,7 @@ class TestPage:
     def test_what_was_settled_since_is_told(self, client, acting):
         inactive(1)
         up_to_now()
-        drops.redeliver(
-            drops.Stored(DropReason.OWNER_INACTIVE, domain.RANGES["24h"].begin(db_now()), db_now()),
-            actor="a",
-            why=WHY,
-        )
+        redelivered()
         page = client.get(URL)
         assert numbers(page) == {"owner_inactive": 0}
         assert b"1 settled since" in page.content

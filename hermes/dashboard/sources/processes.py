@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Max, Min, Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -77,6 +77,18 @@ def standing() -> dict[str, Any]:
         oldest_due=Min("due_at", filter=pending & Q(due_at__lte=now)),
     )
     return found
+
+
+def still_dropped(reasons: Iterable[str], since: datetime) -> dict[str, tuple[int, datetime]]:
+    """By reason, how many are dropped to this day that were dropped since, and when the last was.
+
+    What was redelivered or shown as a quiet row in the meantime is not among them.
+    """
+    rows = CompletionEvent.objects.filter(
+        status=EventStatus.DROPPED, reason__in=list(reasons), settled_at__gte=since
+    )
+    found = rows.order_by().values_list("reason").annotate(n=Count("pk"), last=Max("settled_at"))
+    return {reason: (count, last) for reason, count, last in found}
 
 
 def trend(picture: Picture, reason: DropReason) -> dict[str, Any]:
@@ -172,11 +184,12 @@ def _began(row: ProcessRecord) -> datetime:
 
 
 def needs(picture: Picture) -> Iterator[Need]:
-    """News that was lost to somebody."""
-    drops = picture.counts("drops")
-    lost = sum(count for reason, count in drops.items() if reason not in BY_DESIGN)
+    """News that is lost to somebody, until it is redelivered or shown."""
+    drops = [reason for reason in picture.counts("drops") if reason not in BY_DESIGN]
+    still = still_dropped(drops, picture.range.begin(picture.now)) if drops else {}
+    lost = sum(count for count, _last in still.values())
     if lost:
-        names = ", ".join(f"{reason} {n}" for reason, n in drops.items() if reason not in BY_DESIGN)
+        names = ", ".join(f"{reason} {n}" for reason, (n, _last) in sorted(still.items()))
         yield Need(
             Level.BAD,
             ngettext(
