@@ -166,6 +166,16 @@ class TestUnwell:
         assert told in text
         assert "Look at the models" in text
 
+    def test_the_latest_failure_of_several_sessions_is_the_last(self, client):
+        small_model()
+        for minutes in (50, 10):
+            CompactionAttempt.objects.filter(pk=failed(streak=3).pk).update(
+                finished_at=DbNow() - timedelta(minutes=minutes)
+            )
+        text = page(client)
+        assert "Last failure 10 min" in text
+        assert "Turns run on; the contexts of these sessions are not shortened." in text
+
     def test_one_failure_that_a_try_may_mend_needs_nobody(self, client):
         small_model()
         made = failed(streak=1)

@@ -349,14 +349,14 @@ def _streak_need(picture: Picture) -> Iterator[Need]:
     if not long and shared < 5 and not lasting:
         return
     count = cooling(picture)["alarming"] or cooling(picture)["streaking"]
-    first = min((row.failed_at for row in rows if row.failed_at), default=None)  # type: ignore[attr-defined] # annotated
+    last = max((row.failed_at for row in rows if row.failed_at), default=None)  # type: ignore[attr-defined] # annotated
     why = [
         _("Last cause: %(cause)s.") % {"cause": cause} if cause else "",
         _("Last failure %(age)s ago.")
-        % {"age": domain.duration((picture.now - first).total_seconds())}
-        if first
+        % {"age": domain.duration((picture.now - last).total_seconds())}
+        if last
         else "",
-        _("Their turns run; their contexts are not shortened."),
+        _("Turns run on; the contexts of these sessions are not shortened."),
     ]
     told = ngettext(
         "%(n)d session fails to be summarised, again and again.",
