@@ -17,12 +17,13 @@ LEAST: Final = 20  # values below which no 95th percentile is told
 class Level(StrEnum):
     """How bad something is."""
 
+    NONE = "none"  # not known yet
     OK = "ok"
     WARN = "warn"  # degraded
     BAD = "bad"  # people lose something now
 
 
-ORDER: Final = (Level.OK, Level.WARN, Level.BAD)
+ORDER: Final = (Level.NONE, Level.OK, Level.WARN, Level.BAD)
 
 
 def worst(levels: Sequence[Level]) -> Level:

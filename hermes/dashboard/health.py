@@ -295,7 +295,7 @@ def _invariants(now: datetime) -> Cell:
     found = CheckResult.objects.filter(pk="invariants").first()
     url = changelist("dashboard.checkresult")
     if found is None:
-        return Cell(_("Invariants"), Level.OK, _("not checked yet"), _("once an hour"), url)
+        return Cell(_("Invariants"), Level.NONE, _("not checked yet"), _("once an hour"), url)
     second = _("checked %(ago)s") % {"ago": _ago(now, found.at)}
     if found.violations:
         need = Need(

@@ -57,13 +57,22 @@ def dashboard(chosen: Range) -> Dashboard:
 
 
 def _verdict(needs: Sequence[Need], parts: Health, running: int, queued: int) -> Verdict:
-    cells = parts.cells()
+    every = parts.cells()
+    cells = [cell for cell in every if cell.level is not Level.NONE]
     good = sum(cell.level is Level.OK for cell in cells)
     runs = ngettext("%(n)d turn runs", "%(n)d turns run", running) % {"n": running}
     waits = ngettext("%(n)d waits", "%(n)d wait", queued) % {"n": queued}
+    unknown = len(every) - len(cells)
+    more = (
+        _("All %(n)d checks pass.") % {"n": good}
+        if good == len(cells)
+        else _("%(good)d of %(all)d checks pass.") % {"good": good, "all": len(cells)}
+    )
+    if unknown:
+        told = ngettext("%(n)d has no answer yet.", "%(n)d have no answer yet.", unknown)
+        more = f"{more} {told % {'n': unknown}}"
     if not needs:
         if good == len(cells):
-            more = _("All %(n)d checks pass.") % {"n": good}
             return Verdict(Level.OK, _("All well."), f"{more} {runs}, {waits}.", ())
         slow = ", ".join(cell.name for cell in cells if cell.level is not Level.OK)
         told = _("Worth a look: %(parts)s.") % {"parts": slow}
@@ -74,5 +83,4 @@ def _verdict(needs: Sequence[Need], parts: Health, running: int, queued: int) ->
     else:
         words = {2: _("Two"), 3: _("Three"), 4: _("Four"), 5: _("Five")}
         told = _("%(count)s things need you.") % {"count": words.get(len(needs), len(needs))}
-    more = _("%(good)d of %(all)d checks pass.") % {"good": good, "all": len(cells)}
     return Verdict(level, told, f"{more} {runs}, {waits}.", needs[:NEEDS])

@@ -43,6 +43,18 @@ class TestWell:
     def test_all_well(self, client):
         assert verdict(page(client)) == ("ok", "All well.")
 
+    def test_what_was_not_checked_yet_is_neither_well_nor_counted(self, client):
+        text = page(client)
+        cell = next(each for each in re.findall(r"<li .*?</li>", text, re.S) if "Invariants" in each)
+        assert "not checked yet" in cell
+        assert 'data-state="none"' in cell
+        assert "#i-timer" in cell
+        assert "OK:" not in cell
+        assert "All 7 checks pass. 1 has no answer yet." in text
+
+        CheckResult.objects.create(name="invariants", violations=0)
+        assert "All 8 checks pass." in page(client)
+
     @pytest.mark.parametrize("query", ["", "?range=1h", "?range=7d&tz=local", "?range=30d"])
     def test_it_opens_with_few_queries(self, client, query):
         small_model()

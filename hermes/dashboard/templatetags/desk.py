@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-LEVEL_ICONS: Final = {"ok": "check", "warn": "warn", "bad": "bad"}
+LEVEL_ICONS: Final = {"none": "timer", "ok": "check", "warn": "warn", "bad": "bad"}
 
 
 @register.simple_tag
