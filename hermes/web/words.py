@@ -366,6 +366,7 @@ def page_words() -> dict[str, str]:
         "answerStarted": gettext("Hermes is answering."),
         "answerDone": gettext("The answer is finished."),
         "answerStopped": gettext("The answer was stopped."),
+        "answerInterrupted": gettext("The answer was interrupted."),
         "answerFailed": gettext("The answer failed."),
         "answerWaits": gettext("The answer waits."),
         "asks": gettext("Hermes asks to run a command."),

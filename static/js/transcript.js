@@ -259,7 +259,7 @@ function takeWhole(frame) {
   changed();
 }
 
-const ENDS = { "turn.completed": words.answerDone, "turn.cancelled": words.answerStopped, "turn.interrupted": words.answerStopped, "turn.failed": words.answerFailed };
+const ENDS = { "turn.completed": words.answerDone, "turn.cancelled": words.answerStopped, "turn.interrupted": words.answerInterrupted, "turn.failed": words.answerFailed };
 
 export function take(frame) {
   switch (frame.type) {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 
 from sessions_app import intake
-from sessions_app.models import Chat, Message, Session, Turn
+from sessions_app.models import Chat, Message, Session, Turn, TurnChunk
 from tests import factories
 from tests.browser.conftest import OpenTab
 from tests.scripted.behaviour import Behaviour
@@ -309,3 +310,33 @@ def test_the_ear_hears_sentences_and_changes_not_letters(chat, scripted, tab: Op
     assert 1 <= len(heard) <= 8
     assert "Hermes is answering." in " ".join(heard)
     assert page.get_attribute("#log", "aria-live") == "off"
+
+
+def test_the_ear_hears_that_an_answer_was_interrupted_not_that_it_was_stopped(
+    chat, scripted, worker, tab: OpenTab
+):
+    scripted.script(queue=[Behaviour(hold="never", hold_at=40)])
+    one = tab(chat.owner)
+    page = one.open(f"/chats/{chat.uid}/")
+    page.evaluate(
+        """() => {
+          window.heard = [];
+          const say = document.querySelector("#say");
+          new MutationObserver(() => window.heard.push(say.textContent)).observe(
+            say, { childList: true, characterData: true, subtree: true });
+        }"""
+    )
+    one.send("say 80 words")
+    one.streams("w39")
+    deadline = time.monotonic() + 15
+    while not TurnChunk.objects.filter(text__contains="w39").exists():  # else nothing is kept
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(20)
+    worker.kill()
+    worker.start()
+
+    one.until("document.querySelector('#log .turn[data-status=interrupted]') !== null")
+    one.until("window.heard.join(' ').includes('The answer was')")
+    heard = " ".join(page.evaluate("window.heard"))
+    assert "The answer was interrupted." in heard
+    assert "The answer was stopped." not in heard

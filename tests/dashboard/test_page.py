@@ -45,7 +45,9 @@ class TestWell:
 
     def test_what_was_not_checked_yet_is_neither_well_nor_counted(self, client):
         text = page(client)
-        cell = next(each for each in re.findall(r"<li .*?</li>", text, re.S) if "Invariants" in each)
+        cell = next(
+            each for each in re.findall(r"<li .*?</li>", text, re.S) if "Invariants" in each
+        )
         assert "not checked yet" in cell
         assert 'data-state="none"' in cell
         assert "#i-timer" in cell
