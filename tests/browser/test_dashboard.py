@@ -206,7 +206,7 @@ def test_what_was_dropped_is_redelivered_in_steps(web, tab: OpenTab, admin, many
     steps = []
     page.on("request", lambda request: request.method == "POST" and steps.append(request.url))
     page.click("aside button[type=submit]")
-    page.wait_for_selector("text=600 completions are judged again.")
+    page.wait_for_selector("text=600 results are on their way again.")
     assert len(steps) > 1  # nobody pressed anything
     assert CompletionEvent.objects.filter(status="dropped").count() == 9
 

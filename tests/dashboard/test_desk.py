@@ -314,7 +314,7 @@ def progress_of(page: Any) -> tuple[int, int]:
     text = page.content.decode()
     if found := re.search(r"(\d+) done, (\d+) to go\.", text):
         return int(found[1]), int(found[2])
-    found = re.search(r"(\d+) completions? (?:is|are) judged again\.", text)
+    found = re.search(r"(\d+) results? (?:is on its|are on their) way again\.", text)
     assert found, text
     return int(found[1]), 0
 

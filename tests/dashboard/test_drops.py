@@ -191,6 +191,9 @@ class TestRedeliver:
         done = post(client, page)
 
         assert (done.context["done"], done.context["progress"].left) == (3, 0)
+        text = done.content.decode()
+        assert "3 results are on their way again." in text
+        assert "What cannot be delivered comes back to this page with its reason." in text
         for row in rows:
             row.refresh_from_db()
             assert row.status == "pending"
