@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,7 +18,7 @@ from sessions_app.models import Periodic
 
 from . import domain, heartbeats
 from .domain import Level
-from .heartbeats import Alive
+from .heartbeats import Alive, Census
 from .models import CheckResult
 from .sources import Link, Need, Picture, compaction, turns
 from .sources.base import changelist
@@ -40,6 +40,7 @@ class Cell:
     second: str = ""
     url: str = ""
     need: Need | None = None
+    is_starting: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,12 @@ def look(picture: Picture, seen: _Seen) -> Health:
     """Ask every part how it is."""
     census = heartbeats.census(picture.now)
     return Health(
-        _web(picture.now, census.get("web", Alive())),
-        [_queue(picture, name, census.get(f"worker:{name}", Alive())) for name in QUEUES],
+        _web(picture.now, census.of("web")),
+        [_queue(picture, name, census.of(f"worker:{name}")) for name in QUEUES],
         [
             _broker(),
             _database(seen),
-            _beat(picture.now, census.get("beat", Alive())),
+            _beat(picture.now, census),
             _supervisor(picture.now, census),
             _invariants(picture.now),
         ],
@@ -119,7 +120,21 @@ def _ago(now: datetime, then: datetime | None) -> str:
     return _("%(time)s ago") % {"time": domain.duration((now - then).total_seconds())}
 
 
+def _last_seen(now: datetime, then: datetime | None) -> str:
+    if then is None:
+        return _("It has not been seen yet.")
+    return _("Last seen %(ago)s.") % {"ago": _ago(now, then)}
+
+
+def _starting(name: str, value: str, kind: str) -> Cell:
+    """A part that has not told yet, shortly after the start: nothing is known of it."""
+    url = changelist("dashboard.heartbeat", f"kind__exact={kind}")
+    return Cell(name, Level.NONE, value, _("not seen yet"), url, is_starting=True)
+
+
 def _web(now: datetime, alive: Alive) -> Cell:
+    if alive.is_starting:
+        return _starting(_("Web"), _("starting"), "web")
     level = Level.OK if alive.up and alive.up == alive.known else Level.WARN
     need = None
     if alive.up < alive.known:
@@ -142,6 +157,9 @@ def _web(now: datetime, alive: Alive) -> Cell:
 
 def _queue(picture: Picture, name: str, alive: Alive) -> Cell:
     now = picture.now
+    if alive.is_starting:
+        told = _("%(name)s starting") % {"name": name}
+        return _starting(told, told, "worker")
     age = (turns if name == "turns" else compaction).standing(picture)["oldest_age"]
     late = age is not None and age > turns.LATE
     level = Level.OK
@@ -161,7 +179,7 @@ def _queue(picture: Picture, name: str, alive: Alive) -> Cell:
             if name == "turns"
             else _("Nothing is summarised and no sweep runs there.")
         )
-        parts = [_("Last seen %(ago)s.") % {"ago": _ago(now, alive.lost_at or alive.seen_at)}]
+        parts = [_last_seen(now, alive.lost_at or alive.seen_at)]
         if not alive.up:
             parts.append(effect)
         parts.append(_("Start it again; its log says why it went."))
@@ -215,26 +233,35 @@ def _database(seen: _Seen) -> Cell:
     )
 
 
-def _beat(now: datetime, alive: Alive) -> Cell:
+def _beat(now: datetime, census: Census) -> Cell:
+    alive = census.of("beat")
     swept = Periodic.objects.filter(pk="sweep").values_list("last_run_at", flat=True).first()
     late = swept is None or (now - swept).total_seconds() > max(
         30.0, SWEEP_LATE * settings.HERMES_SWEEP_SECONDS
     )
+    if alive.is_starting or (late and census.is_fresh):
+        return _starting(_("Beat"), _("starting"), "beat")
     level = Level.BAD if late else Level.OK if alive.up else Level.WARN
     need = None
     if late:
         need = Need(
             Level.BAD,
             _("No sweep runs."),
-            _("The last was %(ago)s: what hints have lost is not found.")
+            _("None has run yet: what hints have lost is not found.")
+            if swept is None
+            else _("The last was %(ago)s: what hints have lost is not found.")
             % {"ago": _ago(now, swept)},
         )
     elif not alive.up:
         need = Need(
             Level.WARN,
             _("Beat is not there."),
-            _("It was last seen %(ago)s. Workers sweep by themselves; nothing is lost.")
-            % {"ago": _ago(now, alive.seen_at)},
+            " ".join(
+                [
+                    _last_seen(now, alive.seen_at),
+                    _("Workers sweep by themselves; nothing is lost."),
+                ]
+            ),
         )
     return Cell(
         _("Beat"),
@@ -246,8 +273,10 @@ def _beat(now: datetime, alive: Alive) -> Cell:
     )
 
 
-def _supervisor(now: datetime, census: Mapping[str, Alive]) -> Cell:
-    alive = census.get("supervisor", Alive())
+def _supervisor(now: datetime, census: Census) -> Cell:
+    alive = census.of("supervisor")
+    if alive.is_starting:
+        return _starting(_("Supervisor"), _("starting"), "supervisor")
     levels = sorted(
         key.partition(":")[2]
         for key, each in census.items()
@@ -270,8 +299,12 @@ def _supervisor(now: datetime, census: Mapping[str, Alive]) -> Cell:
         need = Need(
             level,
             _("No supervisor is there.") if not alive.up else _("A supervisor is gone."),
-            _("Last seen %(ago)s. What it started goes on; how it ends is told when it is back.")
-            % {"ago": _ago(now, alive.lost_at or alive.seen_at)},
+            " ".join(
+                [
+                    _last_seen(now, alive.lost_at or alive.seen_at),
+                    _("What it started goes on; how it ends is told when it is back."),
+                ]
+            ),
             show,
         )
     elif "none" in levels:

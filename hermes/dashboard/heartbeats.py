@@ -10,7 +10,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -123,18 +123,42 @@ class Alive:
     known: int = 0
     seen_at: datetime | None = None  # the latest sign of any of them
     lost_at: datetime | None = None  # the latest sign of the one that is gone for longest
+    is_starting: bool = False  # none has told yet, and nobody can expect it
 
 
-def census(now: datetime) -> Mapping[str, Alive]:
-    """Who lives, by kind, and with queues by ``worker:queue`` too; one query."""
-    found: dict[str, Alive] = {}
-    for kind, queues, seen_at in Heartbeat.objects.filter(seen_at__gte=now - FORGOTTEN).values_list(
-        "kind", "queues", "seen_at"
-    ):
-        keys = [kind, *(f"{kind}:{queue}" for queue in queues.split(",") if queue)]
-        for key in keys:
+class Census(dict[str, Alive]):
+    """Who lives, by kind, and with queues by ``worker:queue`` too."""
+
+    def __init__(self, *, is_fresh: bool) -> None:
+        super().__init__()
+        self.is_fresh = is_fresh  # the whole has just been started
+        self._absent = Alive(is_starting=is_fresh)
+
+    def of(self, key: str) -> Alive:
+        """How it is with a kind or a queue, also if nobody has told of it."""
+        return self.get(key, self._absent)
+
+
+def census(now: datetime) -> Census:
+    """Who lives; one query.
+
+    A start is fresh while none of those that live began longer ago than a process may be silent.
+    Meanwhile nobody waits for what was last seen before it: that was ended, or comes back.
+    """
+    rows = list(
+        Heartbeat.objects.filter(seen_at__gte=now - FORGOTTEN).values_list(
+            "kind", "queues", "began_at", "seen_at"
+        )
+    )
+    begun = min((began for _k, _q, began, seen_at in rows if now - seen_at < GONE), default=None)
+    is_fresh = begun is not None and now - begun < GONE
+    found = Census(is_fresh=is_fresh)
+    for kind, queues, began_at, seen_at in rows:
+        is_up = now - seen_at < GONE
+        if is_fresh and not is_up and begun is not None and max(began_at, seen_at) < begun:
+            continue
+        for key in (kind, *(f"{kind}:{queue}" for queue in queues.split(",") if queue)):
             old = found.get(key, Alive())
-            is_up = now - seen_at < GONE
             found[key] = Alive(
                 old.up + is_up,
                 old.known + 1,

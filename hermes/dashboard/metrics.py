@@ -67,14 +67,14 @@ def _parts() -> Iterator[Metric]:
     seen = ask_database()
     census = heartbeats.census(seen.now)
     for kind in ("web", "beat", "supervisor", *(f"worker:{queue}" for queue in QUEUES)):
-        alive = census.get(kind, heartbeats.Alive())
+        alive = census.of(kind)
         name, _colon, queue = kind.partition(":")
         labels = {"kind": name, "queue": queue}
         yield Metric("hermes_processes_up", "Processes seen a moment ago.", alive.up, labels)
         yield Metric(
             "hermes_processes_missing",
             "Processes that were there in the last day and did not leave in good order.",
-            max(alive.known - alive.up, 0 if alive.up else 1),
+            max(alive.known - alive.up, 0 if alive.up or alive.is_starting else 1),
             labels,
         )
     levels = [key.partition(":")[2] for key in census if key.startswith("supervisor:")]

@@ -72,6 +72,8 @@ def _verdict(needs: Sequence[Need], parts: Health, running: int, queued: int) ->
         told = ngettext("%(n)d has no answer yet.", "%(n)d have no answer yet.", unknown)
         more = f"{more} {told % {'n': unknown}}"
     if not needs:
+        if any(cell.is_starting for cell in every):
+            return Verdict(Level.NONE, _("Starting."), f"{more} {runs}, {waits}.", ())
         if good == len(cells):
             return Verdict(Level.OK, _("All well."), f"{more} {runs}, {waits}.", ())
         slow = ", ".join(cell.name for cell in cells if cell.level is not Level.OK)

@@ -32,7 +32,7 @@ def operator(client):
 
 @pytest.fixture
 def alive(db):
-    """Every process of the product has just told that it lives, and a sweep has just run."""
+    """Every process of the product has just told that it still lives, and a sweep has just run."""
     for kind, queues in (
         ("web", ""),
         ("beat", ""),
@@ -41,7 +41,11 @@ def alive(db):
         ("worker", "background"),
     ):
         Heartbeat.objects.create(
-            owner=f"host|boot|{kind}{queues}|1", kind=kind, host="host", queues=queues
+            owner=f"host|boot|{kind}{queues}|1",
+            kind=kind,
+            host="host",
+            queues=queues,
+            began_at=DbNow() - timedelta(hours=1),
         )
     Periodic.objects.create(name="sweep", last_run_at=timezone.now())
 

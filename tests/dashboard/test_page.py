@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from compression_app import fence
 from compression_app import intake as compaction
 from compression_app.models import CompactionAttempt, CompressionState
-from hermes.dashboard import heartbeats, sweeps
-from hermes.dashboard.models import CheckResult, Heartbeat
+from hermes.dashboard import alerts, heartbeats, sweeps
+from hermes.dashboard.models import Alert, CheckResult, Heartbeat
 from hermes.lib.db import DbNow
 from hermes.lib.leases import Owner
 from processes_app.signals import supervisor_began
@@ -234,6 +234,68 @@ class TestUnwell:
         type(state.turn.session).objects.update(last_seq=99)
         assert sweeps.check(force=True) > 0
         assert "Rows break their invariants." in page(client)
+
+
+def beats(kind: str, *, began: float, seen: float = 0.0, queues: str = "", host: str = "a") -> None:
+    """A process that began, and was last seen, so many seconds ago."""
+    Heartbeat.objects.create(
+        owner=f"{host}|boot|{kind}{queues}|{began}",
+        kind=kind,
+        host=host,
+        queues=queues,
+        began_at=DbNow() - timedelta(seconds=began),
+        seen_at=DbNow() - timedelta(seconds=seen),
+    )
+
+
+@pytest.mark.usefixtures("operator")
+class TestStarting:
+    MISSING = (
+        "No worker takes the queue",
+        "No supervisor is there",
+        "Beat is not",
+        "No sweep runs",
+    )
+
+    @pytest.fixture(params=[False, True], ids=["the first", "a later one"])
+    def earlier(self, request):
+        """What an earlier start has left behind."""
+        if request.param:
+            for queue in ("turns", "background"):
+                beats("worker", began=4000, seen=600, queues=queue)
+            beats("supervisor", began=4000, seen=600, queues="bwrap")
+            Periodic.objects.create(name="sweep", last_run_at=DbNow() - timedelta(seconds=600))
+        return request.param
+
+    def test_what_has_not_told_yet_is_starting_and_alarms_nobody(self, client, earlier):
+        beats("web", began=4)
+        text = page(client)
+        assert not any(each in text for each in self.MISSING)
+        for told in ("turns starting", "background starting"):
+            assert told in text
+        assert verdict(text) == ("none", "Starting.")
+        assert "0/" not in text
+        alerts.evaluate()
+        assert not Alert.objects.filter(rule="process_missing").exists()
+
+    def test_after_the_time_of_silence_it_is_missing(self, client, earlier):
+        beats("web", began=21)
+        text = page(client)
+        assert "No worker takes the queue “turns”." in text
+        assert ("It has not been seen yet." in text) is not earlier
+        assert "seen never seen" not in text
+        alerts.evaluate()
+        assert Alert.objects.filter(rule="process_missing").exists()
+
+    def test_one_that_told_since_the_start_and_fell_silent_is_missing(self, client):
+        beats("web", began=4)
+        beats("worker", began=3, seen=25, queues="turns")
+        assert "No worker takes the queue “turns”." in page(client)
+
+    def test_a_web_process_that_comes_back_beside_others_is_no_start(self, client):
+        beats("web", began=4)
+        beats("worker", began=4000, queues="background")
+        assert "No worker takes the queue “turns”." in page(client)
 
 
 def test_an_empty_installation_says_so(client, operator):
