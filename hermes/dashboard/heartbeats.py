@@ -91,16 +91,17 @@ def _run(kind: str, queues: Sequence[str]) -> None:
         time.sleep(EVERY)
 
 
+def _is_gone(row: str) -> bool:
+    owner = Owner.parse(row)
+    return owner is not None and owner.is_gone()
+
+
 def forget_replaced(kind: str, queues: Sequence[str] = ()) -> int:
     """Take away rows of processes of this kind that are provably gone; how many."""
     rows = Heartbeat.objects.filter(kind=kind)
     if kind == "worker":  # one of another queue is no replacement
         rows = rows.filter(queues=",".join(sorted(queues))[:200])
-    gone = [
-        row
-        for row in rows.values_list("pk", flat=True)
-        if (owner := Owner.parse(row)) is not None and owner.is_gone()
-    ]
+    gone = [row for row in rows.values_list("pk", flat=True) if _is_gone(row)]
     return Heartbeat.objects.filter(pk__in=gone).delete()[0]
 
 
@@ -147,15 +148,18 @@ def census(now: datetime) -> Census:
     """
     rows = list(
         Heartbeat.objects.filter(seen_at__gte=now - FORGOTTEN).values_list(
-            "kind", "queues", "began_at", "seen_at"
+            "pk", "kind", "queues", "began_at", "seen_at"
         )
     )
-    begun = min((began for _k, _q, began, seen_at in rows if now - seen_at < GONE), default=None)
-    is_fresh = begun is not None and now - begun < GONE
+    up = [(pk, began_at) for pk, _kind, _queues, began_at, seen_at in rows if now - seen_at < GONE]
+    begun = min((began_at for _pk, began_at in up if now - began_at < GONE), default=now)
+    is_fresh = begun < now and not any(
+        now - began_at >= GONE and not _is_gone(pk) for pk, began_at in up
+    )
     found = Census(is_fresh=is_fresh)
-    for kind, queues, began_at, seen_at in rows:
+    for _pk, kind, queues, began_at, seen_at in rows:
         is_up = now - seen_at < GONE
-        if is_fresh and not is_up and begun is not None and max(began_at, seen_at) < begun:
+        if is_fresh and not is_up and max(began_at, seen_at) < begun:
             continue
         for key in (kind, *(f"{kind}:{queue}" for queue in queues.split(",") if queue)):
             old = found.get(key, Alive())

@@ -278,6 +278,19 @@ class TestStarting:
         alerts.evaluate()
         assert not Alert.objects.filter(rule="process_missing").exists()
 
+    def test_what_ended_a_moment_before_the_start_is_no_part_of_it(self, client):
+        me = Owner.me()
+        Heartbeat.objects.create(
+            owner=str(Owner(me.host, me.boot, me.pid, "1")),  # its number is somebody else's now
+            kind="worker",
+            host=me.host,
+            queues="turns",
+            began_at=DbNow() - timedelta(hours=1),
+            seen_at=DbNow() - timedelta(seconds=8),
+        )
+        beats("web", began=4)
+        assert verdict(page(client)) == ("none", "Starting.")
+
     def test_after_the_time_of_silence_it_is_missing(self, client, earlier):
         beats("web", began=21)
         text = page(client)
