@@ -12,6 +12,7 @@ from django.db import connection, models
 from tests.processes import facts
 
 PEOPLE = 20
+PAGE = 60  # rows of what does not grow: its list fills a page from the first
 LEAST = 500  # rows of any kind that grows: the most filters fill a page of its list, too
 # Times run with the keys, over four weeks up to now.
 AT = "(now() - (%(count)s - n) * interval '28 days' / %(count)s)"
@@ -117,7 +118,7 @@ def make(messages: int, name: str) -> Past:
     state = _messages(messages, name, chat, session, chats, long)
     _compaction(messages // 5, session, 2 * chats)
     dropped = _processes(messages // 5, name, people[0], chat, chats, state)
-    _rest(messages, name, chat, session, chats, people)
+    _rest(messages, name, chat, session, chats)
     _execute("VACUUM ANALYZE")
     _execute("RESET statement_timeout")
     return Past(messages, session + 1, dropped)
@@ -332,7 +333,7 @@ def _processes(count: int, name: str, person: int, chat: int, chats: int, turn: 
     return count // 20
 
 
-def _rest(messages: int, name: str, chat: int, session: int, chats: int, people: list[int]) -> None:
+def _rest(messages: int, name: str, chat: int, session: int, chats: int) -> None:
     """What the desk keeps itself."""
     some = max(LEAST, messages // 100)
     channel = fill(
@@ -374,29 +375,28 @@ def _rest(messages: int, name: str, chat: int, session: int, chats: int, people:
     )
     fill(
         _model("dashboard.heartbeat"),
-        20,
+        PAGE,
         owner=f"'{name}|boot|web|' || n",
         kind="'web'",
         host=f"'{name}'",
         seen_at="now() - interval '2 days'",
     )
-    fill(_model("dashboard.checkresult"), 10, name=f"'{name}' || n")
-    fill(
-        _model("dashboard.secondfactor"),
-        PEOPLE,
-        user_id=f"{people[0]} - 1 + n",
-        sealed_secret="''",
-        recovery="'[]'",
-    )
-    fill(_model("sessions_app.modelendpoint"), 10, name=f"'{name}' || n", is_enabled="false")
-    fill(_model("auth.group"), 20, name=f"'{name}' || n")
-    user = get_user_model()
-    fill(
-        user,
+    fill(_model("dashboard.checkresult"), PAGE, name=f"'{name}' || n")
+    fill(_model("sessions_app.modelendpoint"), PAGE, name=f"'{name}' || n", is_enabled="false")
+    fill(_model("auth.group"), PAGE, name=f"'{name}' || n")
+    user = fill(
+        get_user_model(),
         max(LEAST, messages // 1000),
         username=f"'{name}.' || n",
         password="'!'",
         date_joined="AT",
+    )
+    fill(
+        _model("dashboard.secondfactor"),
+        PAGE,
+        user_id=f"{user} + n",
+        sealed_secret="''",
+        recovery="'[]'",
     )
 
 
