@@ -290,18 +290,19 @@ def test_new_words_do_not_move_what_is_being_read(chat, scripted, tab: OpenTab):
     assert re.search(r"\(\d+ new\)", page.inner_text("#jump"))
 
 
+LISTEN = """() => {
+  window.heard = [];
+  const say = document.querySelector("#say");
+  new MutationObserver(() => window.heard.push(say.textContent)).observe(
+    say, { childList: true, characterData: true, subtree: true });
+}"""
+
+
 def test_the_ear_hears_sentences_and_changes_not_letters(chat, scripted, tab: OpenTab):
     scripted.script(default=Behaviour(text="One sentence. " * 6, tokens_per_second=30))
     one = tab(chat.owner)
     page = one.open(f"/chats/{chat.uid}/")
-    page.evaluate(
-        """() => {
-          window.heard = [];
-          const say = document.querySelector("#say");
-          new MutationObserver(() => window.heard.push(say.textContent)).observe(
-            say, { childList: true, characterData: true, subtree: true });
-        }"""
-    )
+    page.evaluate(LISTEN)
     one.send("go")
     one.done(1)
     page.wait_for_timeout(1500)
@@ -318,14 +319,7 @@ def test_the_ear_hears_that_an_answer_was_interrupted_not_that_it_was_stopped(
     scripted.script(queue=[Behaviour(hold="never", hold_at=40)])
     one = tab(chat.owner)
     page = one.open(f"/chats/{chat.uid}/")
-    page.evaluate(
-        """() => {
-          window.heard = [];
-          const say = document.querySelector("#say");
-          new MutationObserver(() => window.heard.push(say.textContent)).observe(
-            say, { childList: true, characterData: true, subtree: true });
-        }"""
-    )
+    page.evaluate(LISTEN)
     one.send("say 80 words")
     one.streams("w39")
     deadline = time.monotonic() + 15
