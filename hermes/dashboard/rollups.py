@@ -7,6 +7,7 @@ still counted, and counting twice changes nothing. Hours are sums of slots, days
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ AGAIN: Final = 2  # slots before the open one that are counted again
 KEPT: Final = {SLOT: timedelta(days=3), HOUR: timedelta(days=100)}
 BACKWARDS: Final = timedelta(days=30)  # how far the first run looks
 BATCH: Final = 5_000  # rows deleted a run
+CATCH_UP: Final = 10.0  # seconds of one run, past which no other day is begun
 
 Key = tuple[datetime, str, str]
 
@@ -56,6 +58,17 @@ def roll_up(now: datetime | None = None) -> datetime:
     mark.save()
     _forget(now)
     return mark.through
+
+
+def catch_up(seconds: float = CATCH_UP) -> datetime:
+    """Count day by day until now is reached, or the seconds are over; the time it is whole through.
+
+    A new installation, and one that rested, so shows what happens now within one run.
+    """
+    over = time.monotonic() + seconds
+    while (through := roll_up()) < floor(db_now(), SLOT) and time.monotonic() < over:
+        pass
+    return through
 
 
 def _passed(history_id: int, again: datetime) -> int:

@@ -58,7 +58,7 @@ def check(*, force: bool = False) -> int | None:
 
 
 def _roll_up() -> int:
-    rollups.roll_up()
+    rollups.catch_up()
     return 1
 
 

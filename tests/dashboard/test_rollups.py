@@ -27,16 +27,10 @@ def counted(figure: str, width: int = domain.SLOT) -> dict[str, int]:
     return dict(rows.values_list("label").annotate(n=Sum("count")).order_by())
 
 
-def up_to_now() -> None:
-    """Roll up until the open slot is reached."""
-    while rollups.roll_up() < domain.floor(db_now(), domain.SLOT):
-        pass
-
-
 def test_ends_and_waits_of_turns_are_counted_once_however_often_they_are_rolled_up():
     states.fresh()
     states.fresh()
-    up_to_now()
+    rollups.catch_up()
     rollups.roll_up()
 
     assert counted("turns") == {"completed": 2}
@@ -45,7 +39,7 @@ def test_ends_and_waits_of_turns_are_counted_once_however_often_they_are_rolled_
 
 
 def test_what_happens_after_a_rollup_is_counted_by_the_next():
-    up_to_now()
+    rollups.catch_up()
     states.fresh()
     rollups.roll_up()
 
@@ -54,7 +48,7 @@ def test_what_happens_after_a_rollup_is_counted_by_the_next():
 
 def test_a_row_that_was_committed_late_is_still_counted():
     states.fresh()
-    up_to_now()
+    rollups.catch_up()
     mark = RollupMark.objects.get()
     with moving_history():
         History.objects.filter(kind="turn").update(at=db_now() - timedelta(seconds=domain.SLOT))
@@ -75,19 +69,19 @@ def test_a_clock_that_was_set_back_makes_no_count_smaller():
             History.objects.exclude(pk__in=known).update(at=at)
 
     happens(past)
-    up_to_now()
+    rollups.catch_up()
     for seconds in (300, 310, 320):
         happens(past + timedelta(seconds=1))
         rollups.roll_up(past + timedelta(seconds=seconds))
     assert counted("turns") == {"completed": 4}
-    up_to_now()
+    rollups.catch_up()
     assert counted("turns") == {"completed": 4}
 
 
 def test_hours_and_days_are_those_of_utc_whoever_asks():
     states.fresh()
     with timezone.override("Asia/Kolkata"):
-        up_to_now()
+        rollups.catch_up()
     found = Rollup.objects.filter(figure="turns", width__gt=domain.SLOT)
     assert {row.at for row in found} == {domain.floor(row.at, row.width) for row in found}
 
@@ -102,7 +96,7 @@ def test_attempts_tell_outcome_cause_tokens_and_how_long_a_turn_was_held():
         hold_started_at=now - timedelta(seconds=4.2)
     )
     fence.end(held.pk, held.session_id, "cancelled", "cancelled")
-    up_to_now()
+    rollups.catch_up()
 
     assert counted("attempts") == {"failed": 1, "ended": 1}
     assert counted("attempt_reasons") == {"stalled": 1, "cancelled": 1}
@@ -116,9 +110,24 @@ def test_a_deferred_attempt_counts_as_adopted_or_ended():
     fence.hold(held.pk, 1, held.session_id)
     fence.release(held.pk, held.session_id)
     fence.end(held.pk, held.session_id, "lost", "lease_expired")
-    up_to_now()
+    rollups.catch_up()
 
     assert counted("deferred") == {"ended": 1}
+
+
+def test_a_new_installation_shows_what_happens_now_with_the_first_run():
+    states.fresh()
+    now = domain.floor(db_now(), domain.SLOT)
+    assert sweeps.sweep(force=True)
+
+    assert RollupMark.objects.get().through >= now
+    assert counted("turns") == {"completed": 1}
+
+
+def test_a_run_begins_no_other_day_when_its_time_is_over():
+    assert rollups.catch_up(0) == domain.floor(
+        db_now() - timedelta(days=29), domain.HOUR
+    ) - timedelta(seconds=rollups.AGAIN * domain.SLOT)
 
 
 def test_the_past_is_rolled_up_a_day_at_a_time():
@@ -128,7 +137,7 @@ def test_the_past_is_rolled_up_a_day_at_a_time():
     Turn.objects.update(started_at=db_now() - timedelta(days=3))
     first = rollups.roll_up()
     assert first < db_now() - timedelta(days=28)
-    up_to_now()
+    rollups.catch_up()
 
     assert counted("turns", domain.DAY) == {"completed": 1}
 
@@ -137,7 +146,7 @@ def test_old_slots_are_forgotten_and_their_days_stay():
     old = domain.floor(db_now() - timedelta(days=4), domain.DAY)
     for width in (domain.SLOT, domain.DAY):
         Rollup.objects.create(width=width, at=old, figure="turns", label="completed", count=1)
-    up_to_now()
+    rollups.catch_up()
 
     assert list(Rollup.objects.values_list("width", flat=True)) == [domain.DAY]
 

@@ -17,7 +17,7 @@ from compression_app import intake as compaction
 from compression_app.domain import Commit, Reason
 from compression_app.models import CompactionAttempt, Cooldown
 from hermes.dashboard import rollups
-from hermes.dashboard.domain import HOUR, SLOT, floor
+from hermes.dashboard.domain import HOUR, floor
 from hermes.dashboard.models import RollupMark
 from hermes.lib import tokens
 from hermes.lib.chat import Usage
@@ -390,6 +390,4 @@ def _roll_up_again(since: datetime) -> None:
     mark, _ = RollupMark.objects.get_or_create(name="all", defaults={"through": since})
     mark.through, mark.history_id = min(mark.through, floor(since, HOUR)), 0
     mark.save()
-    for _ in range(40):
-        if rollups.roll_up() >= floor(db_now(), SLOT):
-            break
+    rollups.catch_up()
