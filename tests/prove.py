@@ -122,6 +122,7 @@ STEPS = (
         "tests/dashboard/test_sizes.py",
         "tests/dashboard/test_desk.py",
     ),
+    Step("walks", "an operator mends three planted faults, timed", ("tests.walks",)),
     Step("mutants", "seeded defects turn red", ("tests.mutants",)),
     Step("bench", "ratios and counts", ("tests.benchmarks",)),
 )
