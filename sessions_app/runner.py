@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -33,11 +33,12 @@ from hermes.lib.db import db_now, insist, is_transient, released
 from hermes.lib.leases import Wake, Watch, watched
 
 from . import domain, endpoints, signals, transcript
-from .domain import Done, Drop, Gate, Tool, TurnStatus, Wait
+from .domain import Done, Drop, Gate, TurnStatus, Wait
 from .models import Session, Turn
 from .streaming import Flusher
 from .transcript import Claimed, Step
 from .transcript import context as contexts
+from .transcript.head import tools
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +55,6 @@ TRIED_AGAIN: Final = frozenset(
 @functools.cache
 def _gates(names: tuple[str, ...]) -> tuple[Gate, ...]:
     return tuple(import_string(name) for name in names)
-
-
-@functools.cache
-def _tools(names: tuple[str, ...]) -> Mapping[str, Tool]:
-    made = [import_string(name)() for name in names]
-    return {tool.spec.name: tool for tool in made}
-
-
-def tools() -> Mapping[str, Tool]:
-    """The agent's tools by name, in the order of ``HERMES_TOOLS``."""
-    return _tools(tuple(settings.HERMES_TOOLS))
 
 
 def run_turns(session_id: int) -> bool:

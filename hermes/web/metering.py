@@ -8,12 +8,11 @@ from django.conf import settings
 from django.db.models import Sum
 
 from compression_app import domain as compaction
-from hermes.lib import tokens
-from sessions_app import domain, runner
+from sessions_app import domain
 from sessions_app.domain import TurnStatus
 from sessions_app.endpoints import window_for
 from sessions_app.models import Chat, Message, Session, Turn
-from sessions_app.transcript import context
+from sessions_app.transcript import head
 
 FORECAST_TURNS: Final = 8
 
@@ -51,8 +50,8 @@ def meter(chat: Chat, session: Session) -> dict[str, Any]:
 def split(session: Session) -> dict[str, int]:
     """What the context is made of, in estimated tokens."""
     return {
-        "system": tokens.estimate(settings.HERMES_SYSTEM_PROMPT),
-        "tools": sum(context.tool_tokens(tool.spec) for tool in runner.tools().values()),
+        "system": head.system_tokens(),
+        "tools": head.tools_tokens(),
         "summary": 0 if session.summary is None else session.summary.tokens,
         "messages": session.live_tokens,
     }

@@ -15,6 +15,7 @@ from hermes.lib.hints import enqueue_on_commit
 from sessions_app import domain, endpoints, tasks, transcript
 from sessions_app.domain import Code, Refused, TurnSource, TurnStatus
 from sessions_app.models import Chat, Session, Turn
+from sessions_app.transcript.head import head_tokens
 
 from . import owned
 
@@ -124,8 +125,7 @@ def check_fits(chat: Chat, text: str) -> None:
     if len(text) < 2_000:  # fits into the smallest window that an endpoint may have
         return
     window = endpoints.window_for(chat.endpoint_id)
-    fixed = tokens.estimate(settings.HERMES_SYSTEM_PROMPT)
-    room = domain.budget(domain.estimated_window(window), fixed)
+    room = domain.budget(domain.estimated_window(window), head_tokens())
     needed = tokens.estimate(text)
     if needed > room:
         raise Refused(

@@ -17,6 +17,8 @@ from sessions_app import domain
 from sessions_app.domain import MessageRole
 from sessions_app.models import Message, Session
 
+from .head import described
+
 PAGE: Final = 200  # rows of numbers read at a time
 CLIPPED: Final = "\n… {count} characters left out …\n"
 
@@ -49,7 +51,7 @@ def build(
     if session is None:
         session = Session.objects.select_related("summary").get(pk=session_id)
     system = settings.HERMES_SYSTEM_PROMPT
-    fixed = tokens.estimate(system) + sum(tool_tokens(tool) for tool in tools)
+    fixed = tokens.estimate(system) + described(tools)
     head = [ChatMessage(Role.SYSTEM, system)]
     covered = 0
     if session.summary is not None:
@@ -77,11 +79,6 @@ def build(
         tokens=fixed + used,
         live_tokens=session.live_tokens,
     )
-
-
-def tool_tokens(tool: ToolSpec) -> int:
-    """About how many tokens the description of a tool takes."""
-    return tokens.estimate(f"{tool.name} {tool.description} {dict(tool.parameters)}")
 
 
 def _newest_first(session_id: int, covered: int) -> Iterator[domain.Row]:

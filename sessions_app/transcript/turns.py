@@ -26,6 +26,7 @@ from sessions_app.domain import MessageKind, MessageRole, TurnSource, TurnStatus
 from sessions_app.models import Message, Session, Turn, TurnChunk
 
 from . import rows
+from .head import head_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -76,11 +77,12 @@ def facts_of(turn: Turn, *, window: int = 0) -> domain.TurnFacts:
 def context_tokens(session: Session) -> int:
     """The size of the next request, without its input: the provider's count and what came since.
 
-    Without a count that is still valid it is the estimate of what is live, system prompt and tools
-    left out.
+    Without a count that is still valid it is the estimate of all of it, system prompt and tools
+    included.
     """
     if session.reading_tokens is None:
-        return session.live_tokens + (0 if session.summary is None else session.summary.tokens)
+        summary = 0 if session.summary is None else session.summary.tokens
+        return head_tokens() + summary + session.live_tokens
     return max(0, session.reading_tokens + session.live_tokens - session.reading_live)
 
 
