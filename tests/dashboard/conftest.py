@@ -10,7 +10,7 @@ from django.utils import timezone
 from compression_app import fence, intake
 from compression_app.domain import AttemptStatus, Reason
 from compression_app.models import CompactionAttempt, CompressionState
-from hermes.dashboard import heartbeats
+from hermes.dashboard import heartbeats, rollups
 from hermes.dashboard.models import Heartbeat
 from hermes.lib.db import DbNow, db_now
 from processes_app import runner
@@ -122,3 +122,8 @@ def lost() -> facts.Background:
     )
     assert record_end(state.process.pk, end)
     return state
+
+
+def up_to_now() -> None:
+    """Roll up until the open slot is reached, however long that takes."""
+    rollups.catch_up(600)

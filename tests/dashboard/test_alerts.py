@@ -20,7 +20,7 @@ from hermes.lib import vault
 from hermes.lib.db import db_now
 from sessions_app.models import History
 
-from .conftest import gone
+from .conftest import gone, up_to_now
 from .test_metrics import (
     _broken,
     _dropped,
@@ -32,7 +32,6 @@ from .test_metrics import (
     _turn_delayed,
     _turn_queued,
 )
-from .test_rollups import up_to_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

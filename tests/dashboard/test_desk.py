@@ -30,8 +30,8 @@ from processes_app.models import CompletionEvent
 from sessions_app.models import History
 
 from . import pasts
+from .conftest import up_to_now
 from .test_drops import URL, post
-from .test_rollups import up_to_now
 
 pytestmark = [pytest.mark.usefixtures("alive")]
 

@@ -17,8 +17,8 @@ from processes_app.models import CompletionEvent
 from sessions_app.models import History
 from tests import factories
 
-from .conftest import dropped, lost
-from .test_rollups import counted, up_to_now
+from .conftest import dropped, lost, up_to_now
+from .test_rollups import counted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 URL = "/admin/desk/dropped/"

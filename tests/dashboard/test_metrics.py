@@ -23,8 +23,7 @@ from sessions_app.models import Periodic, Turn
 from tests import states
 from tests.processes import facts
 
-from .conftest import attempt, dropped, failed, gone, lost, small_model
-from .test_rollups import up_to_now
+from .conftest import attempt, dropped, failed, gone, lost, small_model, up_to_now
 
 pytestmark = pytest.mark.django_db
 LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)

@@ -21,8 +21,7 @@ from processes_app.signals import supervisor_began
 from sessions_app.models import History, Periodic, Turn
 from tests import factories, states
 
-from .conftest import attempt, failed, gone, small_model
-from .test_rollups import up_to_now
+from .conftest import attempt, failed, gone, small_model, up_to_now
 
 pytestmark = pytest.mark.django_db
 

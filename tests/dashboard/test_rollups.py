@@ -17,7 +17,7 @@ from sessions_app.models import History, Turn
 from sessions_app.transcript import moving_history
 from tests import states
 
-from .conftest import attempt, failed, small_model
+from .conftest import attempt, failed, small_model, up_to_now
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +30,7 @@ def counted(figure: str, width: int = domain.SLOT) -> dict[str, int]:
 def test_ends_and_waits_of_turns_are_counted_once_however_often_they_are_rolled_up():
     states.fresh()
     states.fresh()
-    rollups.catch_up()
+    up_to_now()
     rollups.roll_up()
 
     assert counted("turns") == {"completed": 2}
@@ -39,7 +39,7 @@ def test_ends_and_waits_of_turns_are_counted_once_however_often_they_are_rolled_
 
 
 def test_what_happens_after_a_rollup_is_counted_by_the_next():
-    rollups.catch_up()
+    up_to_now()
     states.fresh()
     rollups.roll_up()
 
@@ -48,7 +48,7 @@ def test_what_happens_after_a_rollup_is_counted_by_the_next():
 
 def test_a_row_that_was_committed_late_is_still_counted():
     states.fresh()
-    rollups.catch_up()
+    up_to_now()
     mark = RollupMark.objects.get()
     with moving_history():
         History.objects.filter(kind="turn").update(at=db_now() - timedelta(seconds=domain.SLOT))
@@ -69,19 +69,19 @@ def test_a_clock_that_was_set_back_makes_no_count_smaller():
             History.objects.exclude(pk__in=known).update(at=at)
 
     happens(past)
-    rollups.catch_up()
+    up_to_now()
     for seconds in (300, 310, 320):
         happens(past + timedelta(seconds=1))
         rollups.roll_up(past + timedelta(seconds=seconds))
     assert counted("turns") == {"completed": 4}
-    rollups.catch_up()
+    up_to_now()
     assert counted("turns") == {"completed": 4}
 
 
 def test_hours_and_days_are_those_of_utc_whoever_asks():
     states.fresh()
     with timezone.override("Asia/Kolkata"):
-        rollups.catch_up()
+        up_to_now()
     found = Rollup.objects.filter(figure="turns", width__gt=domain.SLOT)
     assert {row.at for row in found} == {domain.floor(row.at, row.width) for row in found}
 
@@ -96,7 +96,7 @@ def test_attempts_tell_outcome_cause_tokens_and_how_long_a_turn_was_held():
         hold_started_at=now - timedelta(seconds=4.2)
     )
     fence.end(held.pk, held.session_id, "cancelled", "cancelled")
-    rollups.catch_up()
+    up_to_now()
 
     assert counted("attempts") == {"failed": 1, "ended": 1}
     assert counted("attempt_reasons") == {"stalled": 1, "cancelled": 1}
@@ -110,7 +110,7 @@ def test_a_deferred_attempt_counts_as_adopted_or_ended():
     fence.hold(held.pk, 1, held.session_id)
     fence.release(held.pk, held.session_id)
     fence.end(held.pk, held.session_id, "lost", "lease_expired")
-    rollups.catch_up()
+    up_to_now()
 
     assert counted("deferred") == {"ended": 1}
 
@@ -137,7 +137,7 @@ def test_the_past_is_rolled_up_a_day_at_a_time():
     Turn.objects.update(started_at=db_now() - timedelta(days=3))
     first = rollups.roll_up()
     assert first < db_now() - timedelta(days=28)
-    rollups.catch_up()
+    up_to_now()
 
     assert counted("turns", domain.DAY) == {"completed": 1}
 
@@ -146,7 +146,7 @@ def test_old_slots_are_forgotten_and_their_days_stay():
     old = domain.floor(db_now() - timedelta(days=4), domain.DAY)
     for width in (domain.SLOT, domain.DAY):
         Rollup.objects.create(width=width, at=old, figure="turns", label="completed", count=1)
-    rollups.catch_up()
+    up_to_now()
 
     assert list(Rollup.objects.values_list("width", flat=True)) == [domain.DAY]
 

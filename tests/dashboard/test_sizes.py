@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from hermes.dashboard.models import RollupMark
 from tests import states
 
-from .test_rollups import up_to_now
+from .conftest import up_to_now
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("alive", "operator")]
 
@@ -54,6 +54,7 @@ def seed(attempts: int) -> None:
     state = states.fresh()
     session = state.chat.sessions.get()
     with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")  # also the checks at the end of the test
         cursor.execute(
             SEED,
             {

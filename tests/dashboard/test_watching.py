@@ -17,8 +17,7 @@ from hermes.dashboard.watching import ACTS, View
 from hermes.lib.db import DbNow
 from tests import factories
 
-from .conftest import failed, small_model
-from .test_rollups import up_to_now
+from .conftest import failed, small_model, up_to_now
 
 pytestmark = pytest.mark.django_db
 ALL = View("24h", "utc", may=frozenset(ACTS))

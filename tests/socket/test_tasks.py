@@ -159,13 +159,14 @@ async def test_a_kill_is_asked_for_once_and_told(web):
         assert "Being ended" in told["html"]
         assert 'data-act="kill"' not in told["html"]
         await page.send("process.kill", process=uid)
+        assert await refused(page, "process.kill", process="") == "malformed"  # so it was taken
         await rows(killed)(state)
         over = await page.until(
             lambda: [f for f in of_kind(page, "process.update") if f["process"]["ended_at"]]
         )
         assert over[0]["process"]["killed_by"] == "person"
         assert await refused(page, "process.kill", process=uid) == "not_running"
-        assert [f["code"] for f in of_kind(page, "error")] == ["not_running"]
+        assert [f["code"] for f in of_kind(page, "error")] == ["malformed", "not_running"]
         await rows(runner.deliver)(state.chat.key)
         quiet = await page.until(
             lambda: [f for f in of_kind(page, "completion.update") if "html" in f]
